@@ -106,7 +106,12 @@ def claim_on(
         settled += len(outcomes)
         leases += result.leases
         ended = min(batch, max(len(leases) + batch - held, 0)) if result.leases else min(batch, len(leases))
-        outcomes = tuple([Completed(seq=lease.seq, attempt=lease.attempt, ran_s=0.001) for lease in leases[:ended]])
+        outcomes = tuple(
+            [
+                Completed(seq=lease.seq, attempt=lease.attempt, claim_no=lease.claim_no, ran_s=0.001)
+                for lease in leases[:ended]
+            ]
+        )
         del leases[:ended]
         if not outcomes and result.limited_until is not None:
             sleep(max((result.limited_until - result.now).total_seconds(), ASK_AGAIN_S))  # as a worker does

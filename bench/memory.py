@@ -39,9 +39,9 @@ def noop(user_id: int) -> None:
     return None
 
 
-def execute(payload: str, seq: Seq, attempt: int) -> Outcome:
+def execute(payload: str, seq: Seq, attempt: int, claim_no: int) -> Outcome:
     noop(**decode(payload))
-    return Completed(seq=seq, attempt=attempt, ran_s=0.0)
+    return Completed(seq=seq, attempt=attempt, claim_no=claim_no, ran_s=0.0)
 
 
 def make_jobs(count: int, tenants: int) -> list[JobSpec]:
@@ -55,7 +55,7 @@ def make_jobs(count: int, tenants: int) -> list[JobSpec]:
 def time_empty_loop(payloads: list[str]) -> float:
     began = perf_counter()
     for start in range(0, len(payloads), BATCH):
-        tuple([execute(payload, Seq(1), 1) for payload in payloads[start : start + BATCH]])
+        tuple([execute(payload, Seq(1), 1, 1) for payload in payloads[start : start + BATCH]])
     return perf_counter() - began
 
 
@@ -91,7 +91,7 @@ def time_turns(store: MemoryStore, count: int, limits: tuple[Limit, ...] = ()) -
             assert claimed == count
             return spent
         claimed += len(answer.leases)
-        outcomes = tuple([execute(lease.payload, lease.seq, lease.attempt) for lease in answer.leases])
+        outcomes = tuple([execute(lease.payload, *lease.key) for lease in answer.leases])
 
 
 def main() -> None:

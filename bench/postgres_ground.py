@@ -70,7 +70,12 @@ class Bench:
             answer = self.store.run(Turn(worker=worker, claim_no=claim_no, outcomes=outcomes, wants=(want,)))
             planner.learn(want, answer, clock.monotonic() - sent, clock.monotonic())
             settled += len(outcomes)
-            outcomes = tuple([Completed(seq=lease.seq, attempt=lease.attempt, ran_s=0.001) for lease in answer.leases])
+            outcomes = tuple(
+                [
+                    Completed(seq=lease.seq, attempt=lease.attempt, claim_no=lease.claim_no, ran_s=0.001)
+                    for lease in answer.leases
+                ]
+            )
             if not (outcomes or planner.is_searching or planner.looks_at_s):
                 break
         return settled / (clock.monotonic() - began)

@@ -62,7 +62,10 @@ def turns(store: RedisStore, batch: int) -> None:
         claim_no += 1
         want = Want(lane="general", queues=("default",), limit=batch, start=batch)
         answer = store.run(Turn(worker=worker, claim_no=claim_no, outcomes=done, wants=(want,)))
-        done = tuple(Completed(seq=lease.seq, attempt=lease.attempt, ran_s=0.001) for lease in answer.leases)
+        done = tuple(
+            Completed(seq=lease.seq, attempt=lease.attempt, claim_no=lease.claim_no, ran_s=0.001)
+            for lease in answer.leases
+        )
         count += len(done)
         if not done or count >= JOBS:
             break

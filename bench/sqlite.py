@@ -17,7 +17,7 @@ from msgspec import Raw
 
 from fairlane.core.chance import SystemChance
 from fairlane.core.clock import SystemClock
-from fairlane.core.ids import JobId, Seq, WorkerId, uuid7
+from fairlane.core.ids import JobId, WorkerId, uuid7
 from fairlane.core.job import JobSpec
 from fairlane.core.ops import Enqueue, Renew, Turn, Want
 from fairlane.core.outcome import Completed
@@ -68,8 +68,6 @@ def turns(path: Path, tenants: int) -> tuple[float, float]:
     worker = WorkerId(new_id())
     store.run(Renew(worker=worker, lease_s=3600))
     want = Want(lane="general", queues=("default",), limit=BATCH, start=BATCH, types=("bench",))
-    # Made beforehand: outcomes are the worker's work, not the store's.
-    ends = {seq: Completed(seq=Seq(seq), attempt=1, ran_s=0.001) for seq in range(1, JOBS + 1)}
     del specs
     gc.collect()
     gc.freeze()
@@ -80,7 +78,7 @@ def turns(path: Path, tenants: int) -> tuple[float, float]:
         claim_no += 1
         answer = store.run(Turn(worker=worker, claim_no=claim_no, outcomes=outcomes, wants=(want,)))
         settled += len(outcomes)
-        outcomes = tuple([ends[lease.seq] for lease in answer.leases])
+        outcomes = tuple([Completed(seq=one.seq, attempt=1, claim_no=claim_no, ran_s=0.001) for one in answer.leases])
     turned = JOBS / (clock.monotonic() - began)
     store.close()
     gc.unfreeze()

@@ -91,7 +91,7 @@ class Model(Signals, People, Claiming, Limits, Tenants, Breakers, Schedules, Wor
     def turn(self, op, now):
         unstarted = self._mark_started(op, now)
         stale = [outcome for outcome in op.outcomes if not self._settle(outcome, op.worker, now)]
-        refused = [ops.Refusal(seq=outcome.seq, attempt=outcome.attempt) for outcome in stale] + unstarted
+        refused = [ops.Refusal(seq=o.seq, attempt=o.attempt, claim_no=o.claim_no) for o in stale] + unstarted
         next_due_at = self._promote(op.promote_limit, now)[1]
         reclaimed = self._reclaim_lapsed(op.reclaim_limit, now)
         self.count_nodes(now)
@@ -127,22 +127,23 @@ class Model(Signals, People, Claiming, Limits, Tenants, Breakers, Schedules, Wor
     def _mark_started(self, op, now):
         unstarted = []
         for start in op.starts:
-            r = self._leased(start.seq, start.attempt, op.worker)
+            r = self._leased(start, op.worker)
             if r is None:
-                unstarted.append(ops.Refusal(seq=start.seq, attempt=start.attempt))
+                unstarted.append(ops.Refusal(seq=start.seq, attempt=start.attempt, claim_no=start.claim_no))
             else:
                 began_at = now - span(start.ran_s)
                 r.lease.started_at = r.lease.started_at or began_at
                 r.lease.deadline_at, r.lease.alone = began_at + span(2 * start.timeout_s), start.alone
         return unstarted
 
-    def _leased(self, seq, attempt, worker):
-        held = [r for r in self.jobs if r.seq == seq and r.lease]
-        return next((r for r in held if (r.lease.attempt, r.lease.worker) == (attempt, worker)), None)
+    def _leased(self, named, worker):
+        key = named.seq, named.attempt, named.claim_no, worker
+        held = [r for r in self.jobs if r.lease]
+        return next((r for r in held if (r.seq, r.lease.attempt, r.lease.claim_no, r.lease.worker) == key), None)
 
     def _settle(self, outcome, worker, now):
         kind = outcome.__struct_config__.tag
-        r = self._leased(outcome.seq, outcome.attempt, worker)
+        r = self._leased(outcome, worker)
         if r is None:
             if not getattr(outcome, "recorded", True):
                 return True

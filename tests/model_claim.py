@@ -96,7 +96,7 @@ class Claiming:
         return values.Lease(
             **{name: getattr(r.spec, name) for name in same},
             **{name: getattr(r, name) for name in kept},
-            **{name: getattr(r.lease, name) for name in ("lane", "leased_at", "deadline_at")},
+            **{name: getattr(r.lease, name) for name in ("claim_no", "lane", "leased_at", "deadline_at")},
             started=r.lease.started_at is not None,
             due_at=r.due,
             payload=bytes(r.spec.payload).decode(),

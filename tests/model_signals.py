@@ -20,7 +20,7 @@ def wait_of(r):
 
 class Signals:
     def recordstep(self, op, now):
-        r = self._leased(op.seq, op.attempt, op.worker)
+        r = self._leased(op, op.worker)
         if r is None:
             return ops.StepAnswer(accepted=False)
         if self._step(r, op.n) is None:
@@ -29,11 +29,11 @@ class Signals:
         return ops.StepAnswer(accepted=True, step=self._step(r, op.n))
 
     def readsteps(self, op, now):
-        r = self._leased(op.seq, op.attempt, op.worker)
+        r = self._leased(op, op.worker)
         return ops.RecordedSteps(accepted=r is not None, steps=steps_of(r) if r else ())
 
     def takesignal(self, op, now):
-        r = self._leased(op.seq, op.attempt, op.worker)
+        r = self._leased(op, op.worker)
         if r is None:
             return ops.SignalAnswer(accepted=False)
         known, signal = self._step(r, op.n), self._unheard(r, op.name, op.key)

@@ -92,7 +92,7 @@ class Workers:
         )
 
     def note(self, op, now):
-        r = self._leased(op.seq, op.attempt, op.worker)
+        r = self._leased(op, op.worker)
         if r is None:
             return ops.Noted(accepted=False)
         if op.progress is not None:

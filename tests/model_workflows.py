@@ -73,8 +73,8 @@ class Workflows:
         flow = self._flow(op.workflow, op.scope)
         if flow is None:
             return ops.NodesAdded(refused="not_found")
-        held = [r for r in self.jobs if r.seq == op.seq and r.lease and r.lease.attempt == op.attempt]
-        if op.seq is not None and not held:
+        held = [r.lease.worker for r in self.jobs if r.seq == op.seq and r.lease]
+        if op.seq is not None and not (held and self._leased(op, op.worker or held[0])):
             return ops.NodesAdded(refused="lease_lost")
         names = [node["name"] for node in flow["nodes"]]
         new = [place for place, node in enumerate(op.nodes) if node.name not in names]

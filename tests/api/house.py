@@ -177,7 +177,7 @@ class ShopHouse:
         found = self.app.jobs.get(job)
         assert found is not None
         assert found.worker is not None
-        note = Note(worker=found.worker, seq=found.seq, attempt=found.attempt, log=(line,))
+        note = Note(worker=found.worker, seq=found.seq, attempt=found.attempt, claim_no=1, log=(line,))
         assert self.app.runtime.store.run(note).accepted
 
     def token(

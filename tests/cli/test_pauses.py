@@ -87,7 +87,14 @@ class Holding:
             [lease] = app.runtime.store.run(Turn(worker=self.id, claim_no=1, wants=(want,))).leases
             assert str(lease.id) == scene.waiting
             app.runtime.store.run(
-                Note(worker=self.id, seq=lease.seq, attempt=lease.attempt, progress=0.5, log=("half \x1b way",))
+                Note(
+                    worker=self.id,
+                    seq=lease.seq,
+                    attempt=lease.attempt,
+                    claim_no=lease.claim_no,
+                    progress=0.5,
+                    log=("half \x1b way",),
+                )
             )
 
 

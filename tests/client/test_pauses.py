@@ -48,12 +48,12 @@ class Hand:
 
     def start(self, lease: Lease) -> None:
         self._claim_no += 1
-        started = Start(seq=lease.seq, attempt=lease.attempt, timeout_s=60)
+        started = Start(seq=lease.seq, attempt=lease.attempt, claim_no=lease.claim_no, timeout_s=60)
         self._app.runtime.store.run(Turn(worker=self.id, claim_no=self._claim_no, starts=(started,)))
 
     def complete(self, lease: Lease) -> None:
         self._claim_no += 1
-        done = Completed(seq=lease.seq, attempt=lease.attempt)
+        done = Completed(seq=lease.seq, attempt=lease.attempt, claim_no=lease.claim_no)
         self._app.runtime.store.run(Turn(worker=self.id, claim_no=self._claim_no, outcomes=(done,)))
 
 

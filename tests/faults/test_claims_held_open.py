@@ -22,7 +22,7 @@ def claim(conn: psycopg.Connection, worker: WorkerId, limit: int) -> list[int]:
     """The seqs one Turn leases, in order."""
     want = json.dumps([{"lane": "any", "queues": ["default"], "limit": limit, "start": limit}])
     rows = conn.execute(
-        "select seq from fairlane.turn_v1(%s, 1, null, null, null, null, null, null, null, %s)", (worker, want)
+        "select seq from fairlane.turn_v2(%s, 1, null, null, null, null, null, null, null, %s)", (worker, want)
     ).fetchall()
     return [seq for (seq,) in rows if seq is not None]
 

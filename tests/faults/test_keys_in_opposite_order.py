@@ -117,7 +117,9 @@ def test_a_job_that_adds_nodes_meets_the_workflow_before_its_own_lease(place: Pl
     _, added = met.run(
         "workflow",
         met.flow.cancel,
-        lambda: met.flow.add({"c": []}, known=["a", "b"], seq=lease.seq, attempt=lease.attempt),
+        lambda: met.flow.add(
+            {"c": []}, known=["a", "b"], seq=lease.seq, attempt=lease.attempt, claim_no=lease.claim_no
+        ),
     )
     assert added.refused == "not_allowed"
 

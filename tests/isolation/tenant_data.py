@@ -64,7 +64,16 @@ def _add(scene: Scene, tenant: str) -> TenantData:
         at=scene.now,
     )
     scene.run(ReportExceptions(worker=worker, exceptions=(caught,)))
-    scene.run(Note(worker=worker, seq=running.seq, attempt=running.attempt, progress=0.5, log=(f"{tenant} says",)))
+    scene.run(
+        Note(
+            worker=worker,
+            seq=running.seq,
+            attempt=running.attempt,
+            claim_no=running.claim_no,
+            progress=0.5,
+            log=(f"{tenant} says",),
+        )
+    )
     waiting = scene.put(**own, idempotency_key="same", dedup_key="same")
     scene.put(**own, delay_s=60)
     scene.run(Enqueue(jobs=tuple(scene.job(tenant=tenant, queue="full") for _ in range(2)), limits=(HELD,)))

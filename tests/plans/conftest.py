@@ -68,7 +68,7 @@ class Session:
 
     def _explained(self, wants: str, limits: str | None) -> dict[str, Any]:
         row = self.conn.execute(
-            "explain (analyze, buffers, format json) select * from fairlane.turn_v1(%s, %s, null, null, null, null, null, null, null, %s, "
+            "explain (analyze, buffers, format json) select * from fairlane.turn_v2(%s, %s, null, null, null, null, null, null, null, %s, "
             "limits => %s)",
             (WORKER, self.claim_no, wants, limits),
         ).fetchone()

@@ -77,7 +77,7 @@ def claimed(
         for place, (name, queue, _) in enumerate(running):
             cursor.execute(LOAD_LEASE, (900 + place, WORKER, queue, name))
         turn = cursor.execute(
-            "select * from fairlane.turn_v1(%s, 7, %s, %s, %s, null, null, null, null, %s, _at => '2026-01-02', limits => %s)",
+            "select * from fairlane.turn_v2(%s, 7, %s, %s, %s, null, null, null, null, %s, _at => '2026-01-02', limits => %s)",
             (WORKER, ended or None, [1] * len(ended), [0.1] * len(ended), json.dumps(wants), limits),
         ).fetchall()
         answer = json.loads(turn[0].pop("answer"))
@@ -164,7 +164,7 @@ def test_a_lane_served_the_short_way_does_not_hide_when_the_rate_of_another_has_
         session.conn.execute("insert into fairlane.rate_use values ('type', 'other', '', '2026-01-01 23:59:30Z', 1)")
         load(session.conn, rows)
         found = session.conn.execute(
-            "select answer from fairlane.turn_v1(%s, 7, null, null, null, null, null, null, null, %s, _at => '2026-01-02Z', limits => %s)",
+            "select answer from fairlane.turn_v2(%s, 7, null, null, null, null, null, null, null, %s, _at => '2026-01-02Z', limits => %s)",
             (WORKER, json.dumps(wants), json.dumps([rate, slots])),
         ).fetchone()
     assert found is not None

@@ -83,7 +83,7 @@ def test_a_claim_passes_what_other_sessions_are_taking_without_losing_its_turn(s
     with ExitStack() as others:
         for n in range(8):
             other = others.enter_context(psycopg.connect(session.conn.info.dsn))
-            claim = "select from fairlane.turn_v1(%s, %s, null, null, null, null, null, null, null, %s)"
+            claim = "select from fairlane.turn_v2(%s, %s, null, null, null, null, null, null, null, %s)"
             other.execute(claim, (WORKER, 1000 + n, want))
         given, _ = session.claim(look=LOOK)
         assert given == 100
@@ -97,7 +97,7 @@ def test_what_a_session_was_taking_when_it_was_rolled_back_is_first_in_line_agai
     with session.conn.transaction(force_rollback=True):
         want = json.dumps([{"lane": "plan", "queues": ["default"], "limit": 3}])
         rows = session.conn.execute(
-            "select seq from fairlane.turn_v1(%s, 1000, null, null, null, null, null, null, null, %s)", (WORKER, want)
+            "select seq from fairlane.turn_v2(%s, 1000, null, null, null, null, null, null, null, %s)", (WORKER, want)
         ).fetchall()
     assert [seq for (seq,) in rows[1:]] == [1, 2, 3]
 
@@ -187,7 +187,7 @@ class Beside:
         """How many jobs each session gets."""
         self._number += 1
         want = json.dumps([{"lane": "plan", "queues": ["default"], "limit": count, "types": ["noop"]}])
-        turn = "select seq from fairlane.turn_v1(%s, %s, null, null, null, null, null, null, null, %s, limits => %s)"
+        turn = "select seq from fairlane.turn_v2(%s, %s, null, null, null, null, null, null, null, %s, limits => %s)"
         given = [
             len(conn.execute(turn, (self._worker(n), self._number, want, self._limits)).fetchall()) - 1
             for n, conn in enumerate(self._conns[:sessions])
@@ -229,7 +229,7 @@ NARROW = {
     "task": Limit(kind="type", name="noop", running=3),
     "tenant": Limit(kind="tenant", name="*", running=3),
 }
-TURN = "select seq from fairlane.turn_v1(%s, %s, %s, %s, %s, null, null, null, null, %s, limits => %s)"
+TURN = "select seq from fairlane.turn_v2(%s, %s, %s, %s, %s, null, null, null, null, %s, limits => %s)"
 
 
 @pytest.mark.requirement("I2", "W5")

@@ -88,7 +88,7 @@ def test_a_crowd_of_saturated_tenants_in_front_is_passed_without_a_lock_on_each(
     with session.conn.transaction(force_rollback=True):
         wants = json.dumps([{"lane": "plan", "queues": ["default"], "limit": 100}])
         session.conn.execute(
-            "select fairlane.turn_v1(%s, 900000, null, null, null, null, null, null, null, %s)", (WORKER, wants)
+            "select fairlane.turn_v2(%s, 900000, null, null, null, null, null, null, null, %s)", (WORKER, wants)
         )
         row = session.conn.execute("select count(*) from pg_locks where locktype = 'advisory'").fetchone()
     assert row is not None
@@ -143,7 +143,7 @@ def test_limits_of_types_that_no_job_at_hand_has_are_neither_counted_nor_locked(
         want = {"lane": "plan", "queues": ["default"], "limit": limit, "types": ["mail", "sms"]}
         with session.conn.transaction(force_rollback=True):
             given = session.conn.execute(
-                "select count(seq) from fairlane.turn_v1(%s, %s, null, null, null, null, null, null, null, %s, limits => %s)",
+                "select count(seq) from fairlane.turn_v2(%s, %s, null, null, null, null, null, null, null, %s, limits => %s)",
                 (WORKER, 900_000 + limit, json.dumps([want]), limits),
             ).fetchone()
             held = session.conn.execute(

@@ -168,7 +168,7 @@ def wait_or_emit(store: Store, number: int, *, seqs: list[int], emitters: int) -
         leases = hand.turn(2).leases
         idle = 0 if leases else idle + 1
         for lease in leases:
-            attempt = {"worker": hand.worker, "seq": lease.seq, "attempt": lease.attempt}
+            attempt = {"worker": hand.worker, "seq": lease.seq, "attempt": lease.attempt, "claim_no": lease.claim_no}
             answer = store.run(TakeSignal(**attempt, n=1, name="paid", key=str(lease.seq)))
             if answer.step is None:
                 waits += 1

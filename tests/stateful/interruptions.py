@@ -102,7 +102,14 @@ class InterruptedLives(Lives):
         )
         told = data.draw(begun, label="begun")
         starts = [
-            Start(seq=lease.seq, attempt=lease.attempt, timeout_s=5.0, alone=data.draw(st.booleans())) for lease in told
+            Start(
+                seq=lease.seq,
+                attempt=lease.attempt,
+                claim_no=lease.claim_no,
+                timeout_s=5.0,
+                alone=data.draw(st.booleans()),
+            )
+            for lease in told
         ]
         gone = self.run(Lapse(worker=worker, starts=tuple(starts))).reclaimed
         self.touched |= {taken.id for taken in gone}
@@ -119,7 +126,16 @@ class InterruptedLives(Lives):
             worker = data.draw(st.sampled_from((holder, holder, holder, self.workers[0])), label="who")
             self.touched.add(lease.id)
             log = tuple(f"line {nth}" for nth in range(lines))
-            self.run(Note(worker=worker, seq=lease.seq, attempt=lease.attempt, progress=progress, log=log))
+            self.run(
+                Note(
+                    worker=worker,
+                    seq=lease.seq,
+                    attempt=lease.attempt,
+                    claim_no=lease.claim_no,
+                    progress=progress,
+                    log=log,
+                )
+            )
 
     def one_of(self, data: st.DataObject, running: list[tuple[WorkerId, Lease]]) -> list[tuple[WorkerId, Lease]]:
         """One that runs, or now and then one that did."""

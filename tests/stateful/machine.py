@@ -10,6 +10,7 @@ import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from msgspec import Raw
+from msgspec.structs import replace
 
 from fairlane.core.ids import JobId, Seq, WorkerId
 from fairlane.core.job import FINAL, Job, JobSpec, Lease
@@ -183,8 +184,10 @@ class Lives(RuleBasedStateMachine):
     @precondition(lambda self: self.leases)
     @rule(data=st.data())
     def settle_late_or_for_another(self, data: st.DataObject) -> None:
-        """Report on any attempt there ever was, perhaps as somebody else."""
-        self.report(data, self.leases, self.a_worker(data))
+        """Report on any attempt there ever was, perhaps as somebody else, or of a lost job that had the same number."""
+        lost_by = data.draw(st.sampled_from((0, 0, 1)), label="claims between it and the lost one")
+        some = [(worker, replace(lease, claim_no=lease.claim_no + lost_by)) for worker, lease in self.leases]
+        self.report(data, some, self.a_worker(data))
 
     def report(self, data: st.DataObject, some: list[tuple[WorkerId, Lease]], worker: WorkerId | None = None) -> None:
         held = data.draw(st.lists(st.sampled_from(some), min_size=1, max_size=3, unique_by=lambda held: held[1].seq))
@@ -220,6 +223,7 @@ class Lives(RuleBasedStateMachine):
         worker, lease = data.draw(st.sampled_from(self.live() or self.leases[-6:]), label="lease")
         self.touched.add(lease.id)
         attempt: dict[str, Any] = {"worker": worker, "seq": lease.seq, "attempt": lease.attempt}
+        attempt["claim_no"] = lease.claim_no
         if what == 0:
             self.run(RecordStep(**attempt, n=n, name=name, result=Raw(b"[1]"), ran_s=0.25))
         elif what == 1:
@@ -248,7 +252,9 @@ class Lives(RuleBasedStateMachine):
     @rule(data=st.data(), alone=st.booleans(), timeout_s=st.sampled_from((5.0, 300.0)), ran_s=st.sampled_from((0, 2.5)))
     def start(self, data: st.DataObject, alone: bool, timeout_s: float, ran_s: float) -> None:
         worker, lease = data.draw(st.sampled_from(self.leases[-6:]))
-        started = Start(seq=lease.seq, attempt=lease.attempt, timeout_s=timeout_s, ran_s=ran_s, alone=alone)
+        started = Start(
+            seq=lease.seq, attempt=lease.attempt, claim_no=lease.claim_no, timeout_s=timeout_s, ran_s=ran_s, alone=alone
+        )
         self.touched.add(lease.id)
         self.turn(data, worker=worker, starts=[started])
 
@@ -261,7 +267,9 @@ class Lives(RuleBasedStateMachine):
             self.turn(data, worker=worker, wanted=[wanting(1, start=0, queues=("default", "bulk"))])
             for holder, lease in self.leases[-1:]:
                 if holder == worker:
-                    started = Start(seq=lease.seq, attempt=lease.attempt, timeout_s=5000.0, alone=True)
+                    started = Start(
+                        seq=lease.seq, attempt=lease.attempt, claim_no=lease.claim_no, timeout_s=5000.0, alone=True
+                    )
                     self.turn(data, worker=worker, starts=[started])
             self.now += timedelta(seconds=5)
             self.run(Reclaim())

@@ -142,7 +142,13 @@ class Wanderer:
         )
 
     def start(self, lease: Lease) -> ops.Start:
-        return ops.Start(seq=lease.seq, attempt=lease.attempt, timeout_s=10.0, alone=self.some(True, True, False))
+        return ops.Start(
+            seq=lease.seq,
+            attempt=lease.attempt,
+            claim_no=lease.claim_no,
+            timeout_s=10.0,
+            alone=self.some(True, True, False),
+        )
 
     def want(self) -> ops.Want:
         takes = []
@@ -210,7 +216,11 @@ class Wanderer:
         ]
         if lease is not None:
             said: dict[str, Any] = {"progress": self.some(None, 0.5), "log": self.some((), ("a", "b"))}
-            told += [ops.Note(now=self.now, worker=worker, seq=lease.seq, attempt=lease.attempt, **said)] * 3
+            told += [
+                ops.Note(
+                    now=self.now, worker=worker, seq=lease.seq, attempt=lease.attempt, claim_no=lease.claim_no, **said
+                )
+            ] * 3
         return self.some(*told)
 
     def act_on_letter(self) -> Any:

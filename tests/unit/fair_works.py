@@ -147,7 +147,9 @@ class SimulatedWorker:
         self.state.end(lease, began_s, now_s - began_s)
         del self.running[lease.seq]
         works.ran_s[lease.tenant] += now_s - max(began_s, works.since_s)
-        self.outcomes.append(Completed(seq=lease.seq, attempt=lease.attempt, ran_s=now_s - began_s))
+        self.outcomes.append(
+            Completed(seq=lease.seq, attempt=lease.attempt, claim_no=lease.claim_no, ran_s=now_s - began_s)
+        )
         self.fill()
 
 

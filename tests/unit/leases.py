@@ -15,6 +15,7 @@ def a_lease(**facts: Any) -> Lease:
         "seq": Seq(41),
         "id": JobId(UUID(int=41)),
         "attempt": 3,
+        "claim_no": 7,
         "attempts": 0,
         "crashes": 0,
         "suspect": False,

@@ -65,7 +65,9 @@ class Lane:
         if not settle:
             return want, answer
         self.claim_no += 1
-        ended = tuple(Completed(seq=lease.seq, attempt=lease.attempt) for lease in answer.leases)
+        ended = tuple(
+            Completed(seq=lease.seq, attempt=lease.attempt, claim_no=lease.claim_no) for lease in answer.leases
+        )
         self.store.run(Turn(worker=WORKER, claim_no=self.claim_no, outcomes=ended))
         return want, answer
 

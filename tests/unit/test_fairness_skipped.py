@@ -27,7 +27,7 @@ def asked(lane: Lane, limit: int = 10) -> tuple[list[Lease], int]:
 
 def ended(lane: Lane, lease: Lease) -> None:
     lane.claim_no += 1
-    done = Completed(seq=lease.seq, attempt=lease.attempt)
+    done = Completed(seq=lease.seq, attempt=lease.attempt, claim_no=lease.claim_no)
     lane.store.run(Turn(worker=WORKER, claim_no=lane.claim_no, outcomes=(done,)))
 
 
@@ -62,7 +62,13 @@ def test_a_job_that_came_back_in_the_middle_of_a_line_looked_through_is_found_in
     lane.put(1500, "acme", type="unknown")
     [lease] = [lease for _ in range(6) for lease in lane.turn(10, settle=False)[1].leases]
     assert not lane.planner.is_searching
-    lane.store.run(Turn(worker=WORKER, claim_no=0, outcomes=(Released(seq=lease.seq, attempt=lease.attempt),)))
+    lane.store.run(
+        Turn(
+            worker=WORKER,
+            claim_no=0,
+            outcomes=(Released(seq=lease.seq, attempt=lease.attempt, claim_no=lease.claim_no),),
+        )
+    )
     assert lane.turn(10)[1].leases == ()
     lane.now_s += 31.0
     assert [lease.attempt for _ in range(6) for lease in lane.turn(10)[1].leases] == [2]

@@ -45,8 +45,8 @@ def delay_of(
 @pytest.mark.requirement("W7")
 def test_completing_keeps_the_result() -> None:
     outcome = completed(a_lease(), {"fetched": 10}, 0.25)
-    assert outcome == Completed(seq=a_lease().seq, attempt=3, ran_s=0.25, result=Raw(b'{"fetched":10}'))
-    assert completed(a_lease(), None, 0.25) == Completed(seq=a_lease().seq, attempt=3, ran_s=0.25)
+    assert outcome == Completed(seq=a_lease().seq, attempt=3, claim_no=7, ran_s=0.25, result=Raw(b'{"fetched":10}'))
+    assert completed(a_lease(), None, 0.25) == Completed(seq=a_lease().seq, attempt=3, claim_no=7, ran_s=0.25)
 
 
 @pytest.mark.requirement("W7")
@@ -127,8 +127,10 @@ def test_snoozing_runs_again_uncharged_however_many_attempts_are_left() -> None:
     outcome = decided(Snooze(90), attempts=4)
     assert isinstance(outcome, Snoozed)
     assert outcome.delay_s == 90
-    assert decided(Snooze(-5)) == Snoozed(seq=a_lease().seq, attempt=3, ran_s=1.5, delay_s=0.0)
-    assert decided(Snooze(1e300)) == Snoozed(seq=a_lease().seq, attempt=3, ran_s=1.5, delay_s=LONGEST_DELAY_S)
+    assert decided(Snooze(-5)) == Snoozed(seq=a_lease().seq, attempt=3, claim_no=7, ran_s=1.5, delay_s=0.0)
+    assert decided(Snooze(1e300)) == Snoozed(
+        seq=a_lease().seq, attempt=3, claim_no=7, ran_s=1.5, delay_s=LONGEST_DELAY_S
+    )
 
 
 def test_a_snooze_without_a_real_number_of_seconds_is_a_failure_that_says_so() -> None:
@@ -139,7 +141,7 @@ def test_a_snooze_without_a_real_number_of_seconds_is_a_failure_that_says_so() -
 
 def test_code_that_cancels_itself_or_is_asked_to_stop_ends_cancelled() -> None:
     assert decided(Cancel("the order is gone")) == Cancelled(
-        seq=a_lease().seq, attempt=3, ran_s=1.5, reason="the order is gone"
+        seq=a_lease().seq, attempt=3, claim_no=7, ran_s=1.5, reason="the order is gone"
     )
     assert isinstance(decided(AttemptCancelled(), attempts=4), Cancelled)
     assert isinstance(decided(Cancel("bad \x00 text")), Cancelled)

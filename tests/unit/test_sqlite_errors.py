@@ -194,11 +194,11 @@ def test_one_outcome_that_cannot_be_kept_refuses_the_whole_turn(path: Path, libr
     worker = scene.hire()
     scene.put_many(2)
     first, second = scene.claim(worker, 2)
-    good = Completed(seq=first.seq, attempt=first.attempt)
+    good = Completed(seq=first.seq, attempt=first.attempt, claim_no=first.claim_no)
     for bad in (
-        Completed(seq=second.seq, attempt=second.attempt, result=Raw(b"\xff")),
-        Completed(seq=second.seq, attempt=second.attempt, ended_ago_s=float("nan")),
-        Snoozed(seq=second.seq, attempt=second.attempt, delay_s=float("nan")),
+        Completed(seq=second.seq, attempt=second.attempt, claim_no=second.claim_no, result=Raw(b"\xff")),
+        Completed(seq=second.seq, attempt=second.attempt, claim_no=second.claim_no, ended_ago_s=float("nan")),
+        Snoozed(seq=second.seq, attempt=second.attempt, claim_no=second.claim_no, delay_s=float("nan")),
     ):
         with pytest.raises(StoreRefused, match="nothing was changed"):
             scene.settle(worker, good, bad)

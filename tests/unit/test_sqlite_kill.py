@@ -35,7 +35,7 @@ while True:
     claim_no += 1
     answer = store.run(Turn(worker=worker, claim_no=claim_no, outcomes=outcomes, wants=(wanting(3, queues=(sys.argv[2],)),)))
     print("completed", *ended, flush=True)
-    outcomes = tuple(Completed(seq=lease.seq, attempt=lease.attempt) for lease in answer.leases)
+    outcomes = tuple(Completed(seq=lease.seq, attempt=lease.attempt, claim_no=lease.claim_no) for lease in answer.leases)
     ended = tuple(lease.id for lease in answer.leases)
 """
 

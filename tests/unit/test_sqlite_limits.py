@@ -217,7 +217,9 @@ def test_the_end_of_a_lease_wakes_others_only_if_a_running_limit_counted_it(
     worker = scene.hire(6000)
     [lease] = scene.claim(worker, 1, limits=(limit,))
     waiter.is_woken()
-    scene.turn(worker, outcomes=(Completed(seq=lease.seq, attempt=lease.attempt),), limits=(limit,))
+    scene.turn(
+        worker, outcomes=(Completed(seq=lease.seq, attempt=lease.attempt, claim_no=lease.claim_no),), limits=(limit,)
+    )
     assert waiter.is_woken() is woken
 
 
@@ -227,9 +229,16 @@ def test_a_place_that_is_taken_again_at_once_wakes_nobody(scene: Scene, waiter: 
     worker = scene.hire(6000)
     first, second = scene.claim(worker, 9, limits=(limit,))
     waiter.is_woken()
-    scene.turn(worker, wanting(9), outcomes=(Completed(seq=first.seq, attempt=first.attempt),), limits=(limit,))
+    scene.turn(
+        worker,
+        wanting(9),
+        outcomes=(Completed(seq=first.seq, attempt=first.attempt, claim_no=first.claim_no),),
+        limits=(limit,),
+    )
     assert not waiter.is_woken()
-    scene.turn(worker, outcomes=(Completed(seq=second.seq, attempt=second.attempt),), limits=(limit,))
+    scene.turn(
+        worker, outcomes=(Completed(seq=second.seq, attempt=second.attempt, claim_no=second.claim_no),), limits=(limit,)
+    )
     assert waiter.is_woken()
 
 
@@ -243,7 +252,7 @@ def test_a_turn_that_claims_nothing_and_gives_no_limits_wakes_those_who_wait(
     worker = scene.hire(6000)
     [lease] = scene.claim(worker, 2, limits=(queue(running=1),))
     waiter.is_woken()
-    scene.turn(worker, outcomes=(Completed(seq=lease.seq, attempt=lease.attempt),))
+    scene.turn(worker, outcomes=(Completed(seq=lease.seq, attempt=lease.attempt, claim_no=lease.claim_no),))
     assert waiter.is_woken()
 
 
@@ -252,7 +261,7 @@ def test_who_ends_a_lease_and_waits_is_not_woken_by_itself(scene: Scene, waiter:
     limits = (queue(running=1),)
     [lease] = scene.turn(waiter.id, wanting(1), claim_no=2, limits=limits, waiting=True).leases
     waiter.is_woken()
-    ends = (Completed(seq=lease.seq, attempt=lease.attempt),)
+    ends = (Completed(seq=lease.seq, attempt=lease.attempt, claim_no=lease.claim_no),)
     scene.turn(waiter.id, claim_no=3, outcomes=ends, limits=limits, waiting=True)
     assert not waiter.is_woken()
 

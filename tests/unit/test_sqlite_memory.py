@@ -206,10 +206,10 @@ def test_one_outcome_that_cannot_be_kept_refuses_the_whole_turn(store: MemorySto
     worker = scene.hire()
     scene.put_many(2)
     first, second = scene.claim(worker, 2)
-    good = Completed(seq=first.seq, attempt=first.attempt)
+    good = Completed(seq=first.seq, attempt=first.attempt, claim_no=first.claim_no)
     for bad in (
-        Completed(seq=second.seq, attempt=second.attempt, result=Raw(b"\xff")),
-        Snoozed(seq=second.seq, attempt=second.attempt, delay_s=float("nan")),
+        Completed(seq=second.seq, attempt=second.attempt, claim_no=second.claim_no, result=Raw(b"\xff")),
+        Snoozed(seq=second.seq, attempt=second.attempt, claim_no=second.claim_no, delay_s=float("nan")),
     ):
         with pytest.raises(StoreRefused, match="nothing was changed"):
             scene.settle(worker, good, bad)
@@ -283,8 +283,8 @@ def test_the_clock_is_the_injected_one_unless_the_operation_brings_its_own() -> 
 
 def test_nothing_is_left_of_what_a_removed_job_said(store: MemoryStore, scene: Scene) -> None:
     worker, lease = scene.leased()
-    scene.run(ops.Note(worker=worker, seq=lease.seq, attempt=1, log=("hello",)))
-    scene.settle(worker, Completed(seq=lease.seq, attempt=1))
+    scene.run(ops.Note(worker=worker, seq=lease.seq, attempt=1, claim_no=lease.claim_no, log=("hello",)))
+    scene.settle(worker, Completed(seq=lease.seq, attempt=1, claim_no=lease.claim_no))
     assert scene.retain(finished_before=scene.at(1)) == 1
     assert store._memory.read(lambda db: db.execute("select * from fairlane_note")) == []
 

@@ -155,7 +155,10 @@ def test_threads_that_claim_at_once_never_hold_more_than_the_limit(store: Memory
                 ops.Turn(worker=worker, claim_no=claim_no, outcomes=outcomes, wants=(wanting(2),), limits=limits)
             )
             running = sum(record.leases for record in store.run(ops.ListWorkers()).workers)
-            outcomes = tuple(Completed(seq=lease.seq, attempt=lease.attempt, ran_s=0.0) for lease in turn.leases)
+            outcomes = tuple(
+                Completed(seq=lease.seq, attempt=lease.attempt, claim_no=lease.claim_no, ran_s=0.0)
+                for lease in turn.leases
+            )
             with lock:
                 seen[0], settled[0] = max(seen[0], running), settled[0] + len(outcomes)
                 if settled[0] == total and not outcomes:

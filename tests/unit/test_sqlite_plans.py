@@ -96,7 +96,7 @@ def test_no_step_of_enqueue_and_turn_scans_a_growing_table(store: SqliteStore, p
     worker = scene.hire()
     leases = scene.claim(worker, 9)
     scene.later(10)
-    ends = tuple(Completed(seq=lease.seq, attempt=lease.attempt) for lease in leases[:5])
+    ends = tuple(Completed(seq=lease.seq, attempt=lease.attempt, claim_no=lease.claim_no) for lease in leases[:5])
     want = Want(lane="general", queues=("default",), limit=5, types=("mail.send",), cursor="b")
     scene.run(Turn(worker=worker, claim_no=9, outcomes=ends, wants=(want,)))
     assert len(plans) > 15
@@ -118,7 +118,7 @@ def test_no_step_under_limits_scans_a_growing_table(store: SqliteStore, plans: d
     worker = scene.hire(6000)
     leases = scene.claim(worker, 5, limits=limits, survey=2)
     assert len(leases) == 5
-    ends = tuple(Released(seq=lease.seq, attempt=lease.attempt) for lease in leases[:3])
+    ends = tuple(Released(seq=lease.seq, attempt=lease.attempt, claim_no=lease.claim_no) for lease in leases[:3])
     scene.turn(worker, wanting(5), outcomes=ends, limits=limits)
     assert scene.run(Unhold(limits=limits, limit=1)).count == 0
     assert scene.run(Unhold(limit=3)).count == 3

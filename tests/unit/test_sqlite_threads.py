@@ -45,9 +45,9 @@ def work(store: MemoryStore, gate: Barrier, total: int) -> list[tuple[int, int]]
         turn = store.run(Turn(worker=worker, claim_no=claim_no, outcomes=outcomes, wants=(want,)))
         assert turn.refused == ()
         outcomes = tuple(
-            Released(seq=lease.seq, attempt=lease.attempt)
+            Released(seq=lease.seq, attempt=lease.attempt, claim_no=lease.claim_no)
             if lease.seq % 3 == 0 and lease.attempt == 1
-            else Completed(seq=lease.seq, attempt=lease.attempt, ran_s=0.0)
+            else Completed(seq=lease.seq, attempt=lease.attempt, claim_no=lease.claim_no, ran_s=0.0)
             for lease in turn.leases
         )
         completed += [(outcome.seq, outcome.attempt) for outcome in outcomes if isinstance(outcome, Completed)]

@@ -359,7 +359,7 @@ async def test_one_whose_lease_is_lost_settles_nothing_and_the_others_complete(c
     await eventually(counter.began.is_set)
     member = next(slot for slot in engine.state.slots if slot.lease is not None)
     assert isinstance(member.lease, Lease)
-    engine.state.lease_lost(member.lease.seq, member.lease.attempt)
+    engine.state.lease_lost(member.lease.key)
     counter.gate.set()
     await eventually(lambda: handles[1].status() == "completed")
     assert handles[0].status() == "processing"  # whoever has its lease now settles it
@@ -540,7 +540,13 @@ def test_a_job_whose_kind_has_crashed_a_process_runs_by_itself(counter: Counter)
     want = Want(lane="x", queues=("default",), limit=1, start=1)
     (lease,) = store.run(Turn(worker=worker, claim_no=1, wants=(want,))).leases
     assert lease.id == suspect.id
-    store.run(Turn(worker=worker, claim_no=2, starts=(Start(seq=lease.seq, attempt=lease.attempt, timeout_s=5),)))
+    store.run(
+        Turn(
+            worker=worker,
+            claim_no=2,
+            starts=(Start(seq=lease.seq, attempt=lease.attempt, claim_no=lease.claim_no, timeout_s=5),),
+        )
+    )
     store.run(Lapse(worker=worker))
     counter.works.drain()
     assert sorted(counter.calls) == [[1], [2]]

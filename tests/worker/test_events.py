@@ -150,9 +150,9 @@ def test_events_that_rates_leave_out_are_counted_by_tenant_and_kind(works: Works
 def test_nothing_is_told_of_an_attempt_that_the_store_refused_to_settle(works: Works) -> None:
     buffered = works.engine().state.events
     lease = next(iter_leases(works))
-    died = Died(seq=lease.seq, attempt=lease.attempt, failure=FAILURE)
+    died = Died(seq=lease.seq, attempt=lease.attempt, claim_no=lease.claim_no, failure=FAILURE)
     buffered.attempt_ended(lease, died, 0.1)
-    buffered.settled((died,), [(lease.seq, lease.attempt)])
+    buffered.settled((died,), [lease.key])
     assert not buffered.has_unwritten
     buffered.attempt_ended(lease, died, 0.1)
     buffered.settled((died,))
@@ -163,9 +163,9 @@ def test_a_result_that_cannot_be_stored_is_told_as_the_death_it_is(works: Works)
     buffered = works.engine().state.events
     buffered.is_watched = True
     lease = next(iter_leases(works))
-    buffered.attempt_ended(lease, Completed(seq=lease.seq, attempt=lease.attempt), 0.1)
-    buffered.unstorable(Died(seq=lease.seq, attempt=lease.attempt, failure=FAILURE))
-    buffered.settled((Completed(seq=lease.seq, attempt=lease.attempt),))
+    buffered.attempt_ended(lease, Completed(seq=lease.seq, attempt=lease.attempt, claim_no=lease.claim_no), 0.1)
+    buffered.unstorable(Died(seq=lease.seq, attempt=lease.attempt, claim_no=lease.claim_no, failure=FAILURE))
+    buffered.settled((Completed(seq=lease.seq, attempt=lease.attempt, claim_no=lease.claim_no),))
     asyncio.run(buffered.flush())
     assert [event.kind for event in events(works)] == ["job_dead", "jobs"]
 

@@ -27,6 +27,7 @@ def lease(type: str = "mail.send", *, waited_s: float = 0.0, **given: Any) -> Le
         "seq": 1,
         "id": MAKING.job_id(),
         "attempt": 1,
+        "claim_no": 1,
         "attempts": 0,
         "crashes": 0,
         "suspect": False,

@@ -203,7 +203,8 @@ class CurrentJob(LeasedJob):
 
             if WORKFLOW_HEADER not in self.lease.headers or self._runtime is None:
                 raise InvalidState("add a node", f"job {self.id}", "no node of a workflow")
-            self._workflow = RunningWorkflow(self._runtime, self.lease)
+            worker = None if self.step_store is None else self.step_store.worker
+            self._workflow = RunningWorkflow(self._runtime, self.lease, worker)
         return self._workflow
 
     def progress(self, done: float) -> None:

@@ -69,6 +69,7 @@ class StepLog:
         self._job, self.store = job, store
         lease = job.lease
         self._attempt: dict[str, Any] = {"worker": store.worker, "seq": lease.seq, "attempt": lease.attempt}
+        self._attempt["claim_no"] = lease.claim_no
         self._known: dict[int, StepRecord] | None = {} if lease.attempt == 1 else None
         """None: not read yet. A first attempt has none behind it."""
         self._last = 0

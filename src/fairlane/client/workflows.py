@@ -23,6 +23,7 @@ from fairlane.client.steps import Steps, Through, Verbs, ask, both
 from fairlane.client.task import Bound, Task
 from fairlane.client.workflow_handle import CALLBACK_NAMES, BatchHandle, WorkflowHandle, add_nodes, why_removed
 from fairlane.client.workflow_nodes import Graph, NodeRef, PartRef, node_spec, with_correlation
+from fairlane.core.ids import WorkerId
 from fairlane.core.job import JobSpec, Lease
 from fairlane.core.names import check_key
 from fairlane.core.ops import AddNodes, EnqueueWorkflow, NodeResult, ReadResults, WorkflowReceipt, only
@@ -251,8 +252,9 @@ class RunningWorkflow(Verbs):
     Nodes are added at once, guarded by the job's lease. A job that runs again adds the same names, and nothing twice.
     """
 
-    def __init__(self, runtime: Runtime, lease: Lease) -> None:
+    def __init__(self, runtime: Runtime, lease: Lease, worker: WorkerId | None) -> None:
         super().__init__(runtime)
+        self._worker = worker
         self.id = WorkflowId(UUID(lease.headers[WORKFLOW_HEADER]))
         self.node = lease.headers[NODE_HEADER]
         """The name of the running job's own node."""
@@ -307,6 +309,8 @@ class RunningWorkflow(Verbs):
             behind=compiled.behind,
             seq=self._lease.seq,
             attempt=self._lease.attempt,
+            claim_no=self._lease.claim_no,
+            worker=self._worker,
         )
         result = yield from add_nodes(self._runtime, op)
         if result.refused == "lease_lost":

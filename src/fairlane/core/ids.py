@@ -15,6 +15,28 @@ Seq = NewType("Seq", int)
 WorkerId = NewType("WorkerId", UUID)
 """New at every process start: a restarted worker never inherits its predecessor's leases."""
 
+LeaseKey = tuple[Seq, int, int]
+"""Names one lease of a worker and never another: the job's number, the attempt, and the claim that made it.
+
+A store that lost what it acknowledged (a promoted standby, a restored copy) gives the number of a lost job to another
+one. Claims are numbered by the worker itself, which forgets none: the lost lease and the new one differ in that.
+(tests/faults/test_numbers_given_twice.py)
+"""
+
+
+class OfLease:
+    """What names a lease of its worker."""
+
+    __slots__ = ()
+    seq: Seq
+    attempt: int
+    claim_no: int
+
+    @property
+    def key(self) -> LeaseKey:
+        return self.seq, self.attempt, self.claim_no
+
+
 SYSTEM_TENANT = "system"
 """The tenant of jobs enqueued without one."""
 

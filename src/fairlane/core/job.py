@@ -19,7 +19,7 @@ from uuid import UUID
 
 from msgspec import Raw, Struct
 
-from fairlane.core.ids import SYSTEM_TENANT, JobId, Seq, WorkerId
+from fairlane.core.ids import SYSTEM_TENANT, JobId, OfLease, Seq, WorkerId
 from fairlane.errors import InvalidOption, UnknownPriority
 
 Status = Literal["pending", "processing", "completed", "failed", "dead", "cancelled"]
@@ -90,7 +90,7 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return 0 if self.priority_scope == "queue" else self.priority
 
 
-class Lease(Struct, frozen=True, gc=False):
+class Lease(OfLease, Struct, frozen=True, gc=False):
     """Attempt `attempt` of a job belongs to one worker until `deadline_at`.
 
     One is made for every claimed job, by position: that takes a fifth of the time of keywords.
@@ -99,7 +99,9 @@ class Lease(Struct, frozen=True, gc=False):
     seq: Seq
     id: JobId
     attempt: int
-    """Grows at every claim, started or not: the fence."""
+    """Grows at every claim, started or not."""
+    claim_no: int
+    """Of the Turn that claimed it. With the worker, `seq` and `attempt` the fence: see `LeaseKey`."""
     attempts: int
     """Charged runs that have failed before this one."""
     crashes: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Raw, Struct
 
-from fairlane.core.ids import Seq
+from fairlane.core.ids import OfLease, Seq
 from fairlane.core.job import ErrorClass
 
 
@@ -28,9 +28,10 @@ class Suspension(Struct, frozen=True, kw_only=True, omit_defaults=True):
     key: str = ""
 
 
-class _Outcome(Struct, frozen=True, kw_only=True, tag_field="kind", omit_defaults=True, gc=False):
+class _Outcome(OfLease, Struct, frozen=True, kw_only=True, tag_field="kind", omit_defaults=True, gc=False):
     seq: Seq
     attempt: int
+    claim_no: int
     ran_s: float | None = None
     """How long it ran by the worker's monotonic clock; None if it never started."""
     ended_ago_s: float = 0.0

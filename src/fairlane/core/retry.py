@@ -200,22 +200,37 @@ def decide(
     """The outcome of an attempt that ended with `exc`."""
     exc = _alone(exc)
     if isinstance(exc, LeaseLost):
-        return Released(seq=lease.seq, attempt=lease.attempt, ran_s=ran_s)
+        return Released(seq=lease.seq, attempt=lease.attempt, claim_no=lease.claim_no, ran_s=ran_s)
     if isinstance(exc, Suspended):
         return Snoozed(
             seq=lease.seq,
             attempt=lease.attempt,
+            claim_no=lease.claim_no,
             ran_s=ran_s,
             delay_s=_storable_delay_s(exc.delay_s),
             suspension=Suspension(n=exc.n, name=exc.name, signal=exc.signal, key=exc.key),
         )
     if isinstance(exc, AttemptCancelled):
-        return Cancelled(seq=lease.seq, attempt=lease.attempt, ran_s=ran_s, reason=safe_str(exc) or None)
+        return Cancelled(
+            seq=lease.seq, attempt=lease.attempt, claim_no=lease.claim_no, ran_s=ran_s, reason=safe_str(exc) or None
+        )
     if isinstance(exc, Cancel):
-        return Cancelled(seq=lease.seq, attempt=lease.attempt, ran_s=ran_s, reason=safe_str(exc.reason) or None)
+        return Cancelled(
+            seq=lease.seq,
+            attempt=lease.attempt,
+            claim_no=lease.claim_no,
+            ran_s=ran_s,
+            reason=safe_str(exc.reason) or None,
+        )
     if isinstance(exc, Snooze):
         if math.isfinite(exc.seconds):
-            return Snoozed(seq=lease.seq, attempt=lease.attempt, ran_s=ran_s, delay_s=_storable_delay_s(exc.seconds))
+            return Snoozed(
+                seq=lease.seq,
+                attempt=lease.attempt,
+                claim_no=lease.claim_no,
+                ran_s=ran_s,
+                delay_s=_storable_delay_s(exc.seconds),
+            )
         exc = InvalidOption("Snooze", exc.seconds, "a number of seconds")
     if isinstance(exc, NeedsNewerCode):
         return _put_off(lease, exc, NEWER_CODE.delay_s(lease.attempt, fraction), give_up_s=policy.newer_code_s)
@@ -224,11 +239,11 @@ def decide(
         return _put_off(lease, exc, pause.delay_s(lease.attempt, fraction), ran_s=ran_s)
     if isinstance(exc, UnreadablePayload):
         unreadable = failure(exc, "non_retryable", lease.type)
-        return Died(seq=lease.seq, attempt=lease.attempt, failure=unreadable, charged=False)
+        return Died(seq=lease.seq, attempt=lease.attempt, claim_no=lease.claim_no, failure=unreadable, charged=False)
     error_class = classifier.classify(exc)
     what = failure(exc, error_class, lease.type)
     if not may_retry(lease, error_class, policy):
-        return Died(seq=lease.seq, attempt=lease.attempt, ran_s=ran_s, failure=what)
+        return Died(seq=lease.seq, attempt=lease.attempt, claim_no=lease.claim_no, ran_s=ran_s, failure=what)
     delay_s = asked_delay_s(exc, policy, now, fraction)
     return retried(lease, what, policy, asked_s=delay_s, fraction=fraction, ran_s=ran_s)
 
@@ -246,7 +261,14 @@ def retried(
     if delay_s is None:
         retry = policy.retry_for(_given_at_enqueue(lease), what.error_class)
         delay_s = retry.delay_s(lease.attempts + 1, fraction)
-    return Retried(seq=lease.seq, attempt=lease.attempt, ran_s=ran_s, failure=what, delay_s=_storable_delay_s(delay_s))
+    return Retried(
+        seq=lease.seq,
+        attempt=lease.attempt,
+        claim_no=lease.claim_no,
+        ran_s=ran_s,
+        failure=what,
+        delay_s=_storable_delay_s(delay_s),
+    )
 
 
 def _put_off(
@@ -256,6 +278,7 @@ def _put_off(
     return Snoozed(
         seq=lease.seq,
         attempt=lease.attempt,
+        claim_no=lease.claim_no,
         ran_s=ran_s,
         delay_s=delay_s,
         recorded=False,
@@ -267,14 +290,14 @@ def _put_off(
 def completed(lease: Lease, result: object, ran_s: float | None, *, limits: ScanLimits = LIMITS) -> Outcome:
     """The outcome of an attempt that returned; one whose result cannot be stored died, for it would do so again."""
     if result is None:
-        return Completed(seq=lease.seq, attempt=lease.attempt, ran_s=ran_s)
+        return Completed(seq=lease.seq, attempt=lease.attempt, claim_no=lease.claim_no, ran_s=ran_s)
     try:
         text = encode_result(result, limits=limits)
     except UnstorableResult as error:
         message = safe_str(error)
         what = described_failure(UNSTORABLE_RESULT, message, "non_retryable", lease.type)
-        return Died(seq=lease.seq, attempt=lease.attempt, ran_s=ran_s, failure=what)
-    return Completed(seq=lease.seq, attempt=lease.attempt, ran_s=ran_s, result=text)
+        return Died(seq=lease.seq, attempt=lease.attempt, claim_no=lease.claim_no, ran_s=ran_s, failure=what)
+    return Completed(seq=lease.seq, attempt=lease.attempt, claim_no=lease.claim_no, ran_s=ran_s, result=text)
 
 
 def _alone(exc: BaseException) -> BaseException:

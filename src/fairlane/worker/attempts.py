@@ -311,9 +311,12 @@ class BreakerGuard:
             permit = await self._circuits.arun(self._circuits.entering(breaker, self._add_event))
         except BreakerOpen as refused:
             delay_s = refused.seconds
-            return [Snoozed(seq=one.seq, attempt=one.attempt, delay_s=delay_s, recorded=False) for one in leases]
+            return [
+                Snoozed(seq=one.seq, attempt=one.attempt, claim_no=one.claim_no, delay_s=delay_s, recorded=False)
+                for one in leases
+            ]
         if self._state.stopping:
-            return [Released(seq=one.seq, attempt=one.attempt) for one in leases]
+            return [Released(seq=one.seq, attempt=one.attempt, claim_no=one.claim_no) for one in leases]
         token = permits_in_force.set(((breaker, permit),))
         try:
             outcomes = await call()

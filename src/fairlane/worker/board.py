@@ -14,22 +14,24 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from fairlane.core.ids import Seq
+from fairlane.core.ids import OfLease, Seq
+from fairlane.core.job import Lease
 
 _HEAD = struct.Struct("@d")
-_LINE = struct.Struct("@qdddq")
-"""seq, began, timeout, on the loop, attempt. The attempt is written last and cleared first: 0 means that nothing runs
-here."""
+_LINE = struct.Struct("@qqdddq")
+"""seq, claim, began, timeout, on the loop, attempt. The attempt is written last and cleared first: 0 means that nothing
+runs here."""
 _ATTEMPT, _ON_LOOP = struct.Struct("@q"), struct.Struct("@d")
 _ATTEMPT_AT = _LINE.size - _ATTEMPT.size
 _ON_LOOP_AT = _ATTEMPT_AT - _ON_LOOP.size
 
 
-class RunningAttempt(Struct, frozen=True, kw_only=True):
+class RunningAttempt(OfLease, Struct, frozen=True, kw_only=True):
     """An attempt as its slot shows it. `began_s` is monotonic time, which processes of one machine share."""
 
     seq: Seq
     attempt: int
+    claim_no: int
     began_s: float
     timeout_s: float
     on_loop_s: float = 0.0
@@ -44,8 +46,9 @@ class BoardLine:
     def __init__(self, memory: mmap.mmap, at: int) -> None:
         self._memory, self._at = memory, at
 
-    def begin(self, seq: Seq, attempt: int, began_s: float, timeout_s: float) -> None:
-        _LINE.pack_into(self._memory, self._at, seq, began_s, timeout_s, 0.0, attempt)
+    def begin(self, lease: Lease, began_s: float, timeout_s: float) -> None:
+        seq, attempt, claim_no = lease.key
+        _LINE.pack_into(self._memory, self._at, seq, claim_no, began_s, timeout_s, 0.0, attempt)
 
     def on_loop(self, seen_s: float) -> None:
         _ON_LOOP.pack_into(self._memory, self._at + _ON_LOOP_AT, seen_s)
@@ -98,10 +101,15 @@ class Board:
         return tuple(self._read())
 
     def _read(self) -> Iterator[RunningAttempt]:
-        for seq, began_s, timeout_s, on_loop_s, attempt in _LINE.iter_unpack(bytes(self._memory)[_HEAD.size :]):
+        for seq, claim_no, began_s, timeout_s, on_loop_s, attempt in _LINE.iter_unpack(self._memory[_HEAD.size :]):
             if attempt:
                 yield RunningAttempt(
-                    seq=Seq(seq), attempt=attempt, began_s=began_s, timeout_s=timeout_s, on_loop_s=on_loop_s
+                    seq=Seq(seq),
+                    attempt=attempt,
+                    claim_no=claim_no,
+                    began_s=began_s,
+                    timeout_s=timeout_s,
+                    on_loop_s=on_loop_s,
                 )
 
 

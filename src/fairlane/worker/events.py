@@ -16,7 +16,7 @@ from typing import Any
 
 from fairlane.client.logs import GuardedLogger
 from fairlane.client.store_access import StoreAccess
-from fairlane.core.ids import WorkerId
+from fairlane.core.ids import LeaseKey, WorkerId
 from fairlane.core.job import Lease
 from fairlane.core.job_events import job_event
 from fairlane.core.ops import AddEvents, EventDraft
@@ -46,7 +46,7 @@ class EventBuffer:
         self._store, self._worker, self._lanes = store, worker, lanes
         self.is_watched = False
         """Whether somebody watches the stream, as the store last answered."""
-        self._unsettled: dict[tuple[int, int], EventDraft] = {}
+        self._unsettled: dict[LeaseKey, EventDraft] = {}
         """Of ended attempts that the store has not settled yet."""
         self._unwritten: deque[EventDraft] = deque()
         self._singles = 0
@@ -74,23 +74,23 @@ class EventBuffer:
         """Add the outcome of an attempt. Not called for successes while nobody watches."""
         event = job_event(lease, outcome, ran_s)
         if event is not None:
-            self._unsettled[lease.seq, lease.attempt] = event
+            self._unsettled[lease.key] = event
 
     def unstorable(self, died: Died) -> None:
         """The store refused what an attempt left behind: its job is dead instead."""
-        event = self._unsettled.get((died.seq, died.attempt))
+        event = self._unsettled.get(died.key)
         if event is not None:
             data = {**event.data, "error_type": died.failure.error_type, "error_class": died.failure.error_class}
-            self._unsettled[died.seq, died.attempt] = EventDraft(kind="job_dead", tenant=event.tenant, data=data)
+            self._unsettled[died.key] = EventDraft(kind="job_dead", tenant=event.tenant, data=data)
 
-    def settled(self, outcomes: Iterable[Outcome], refused: Iterable[tuple[int, int]] = ()) -> None:
+    def settled(self, outcomes: Iterable[Outcome], refused: Iterable[LeaseKey] = ()) -> None:
         """The store has settled these attempts, but for the refused ones, of which nothing is told."""
         if not self._unsettled:
             return
         not_ours = set(refused)
         for outcome in outcomes:
-            event = self._unsettled.pop((outcome.seq, outcome.attempt), None)
-            if event is None or (outcome.seq, outcome.attempt) in not_ours:
+            event = self._unsettled.pop(outcome.key, None)
+            if event is None or outcome.key in not_ours:
                 continue
             if self.is_watched:
                 self._sum(event)

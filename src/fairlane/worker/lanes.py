@@ -223,7 +223,7 @@ class Slot:
         self.lease, self.began_s, self.timeout_s = lease, began_s, timeout_s
         self.stopping, self.reported, self.waits = None, False, False
         if self.line is not None:
-            self.line.begin(lease.seq, lease.attempt, began_s, timeout_s)
+            self.line.begin(lease, began_s, timeout_s)
 
     def wait(self) -> None:
         """The attempt waits until it can begin: nobody takes it for one that runs."""

@@ -7,7 +7,7 @@ import threading
 from collections import deque
 
 from fairlane.client.logs import GuardedLogger
-from fairlane.core.ids import Seq
+from fairlane.core.ids import LeaseKey
 from fairlane.core.job import Lease
 from fairlane.core.ops import LOG_LINES, Note
 from fairlane.errors import StoreError
@@ -21,10 +21,10 @@ WRITE_S = 1.0
 class PendingProgress:
     """Progress and log lines of one attempt that are not written yet."""
 
-    __slots__ = ("attempt", "lines", "progress", "seq", "writing")
+    __slots__ = ("lease", "lines", "progress", "writing")
 
     def __init__(self, lease: Lease) -> None:
-        self.seq, self.attempt = lease.seq, lease.attempt
+        self.lease = lease
         self.progress: float | None = None
         self.lines: deque[str] = deque(maxlen=LOG_LINES)
         self.writing = asyncio.Lock()
@@ -36,18 +36,17 @@ class ProgressWriter:
 
     def __init__(self, state: WorkerState) -> None:
         self._state = state
-        self.pending: dict[tuple[Seq, int], PendingProgress] = {}
+        self.pending: dict[LeaseKey, PendingProgress] = {}
         self._lock = threading.Lock()
         self._added = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def take(self, lease: Lease, *, progress: float | None = None, line: str | None = None) -> None:
         """Add progress or a line. From any thread; never waits for the store."""
-        key = lease.seq, lease.attempt
         with self._lock:
-            unwritten = self.pending.get(key)
+            unwritten = self.pending.get(lease.key)
             if unwritten is None:
-                unwritten = self.pending[key] = PendingProgress(lease)
+                unwritten = self.pending[lease.key] = PendingProgress(lease)
             if progress is not None:
                 unwritten.progress = progress
             if line is not None:
@@ -68,7 +67,7 @@ class ProgressWriter:
     async def finish(self, lease: Lease) -> None:
         """Write the rest of an attempt that ended, while its lease still stands."""
         with self._lock:
-            unwritten = self.pending.pop((lease.seq, lease.attempt), None)
+            unwritten = self.pending.pop(lease.key, None)
         if unwritten is not None:
             await self._write(unwritten)
 
@@ -80,18 +79,24 @@ class ProgressWriter:
                 unwritten.lines.clear()
             if progress is None and not lines:
                 return
+            lease = unwritten.lease
             note = Note(
-                worker=self._state.worker, seq=unwritten.seq, attempt=unwritten.attempt, progress=progress, log=lines
+                worker=self._state.worker,
+                seq=lease.seq,
+                attempt=lease.attempt,
+                claim_no=lease.claim_no,
+                progress=progress,
+                log=lines,
             )
             try:
                 noted = await self._state.app.runtime.store.arun(note)
             except StoreError as error:
-                log.warning("progress of job %d was not written: %s", unwritten.seq, error)
+                log.warning("progress of job %d was not written: %s", lease.seq, error)
                 return
         if not noted.accepted:
-            self._lost(unwritten)
+            self._lost(lease.key)
 
-    def _lost(self, unwritten: PendingProgress) -> None:
+    def _lost(self, key: LeaseKey) -> None:
         with self._lock:
-            self.pending.pop((unwritten.seq, unwritten.attempt), None)
-        self._state.lease_lost(unwritten.seq, unwritten.attempt)
+            self.pending.pop(key, None)
+        self._state.lease_lost(key)

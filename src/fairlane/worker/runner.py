@@ -208,7 +208,12 @@ class SlotRunner:
         except ChildDied as died:
             log.warning("job %s (%s), attempt %d: %s", lease.id, lease.type, lease.attempt, died)
             self._state.on_child_crash(lease)
-            return Crashed(seq=lease.seq, attempt=lease.attempt, ran_s=self._state.monotonic() - slot.began_s)
+            return Crashed(
+                seq=lease.seq,
+                attempt=lease.attempt,
+                claim_no=lease.claim_no,
+                ran_s=self._state.monotonic() - slot.began_s,
+            )
         except BaseException as error:  # a runner: whatever a task raises becomes an outcome
             if slot.task is not None and not is_current(slot.task):
                 is_context_lost = True  # collected after its loop was closed, in another context
@@ -445,9 +450,13 @@ class SlotRunner:
         if slot.stopping == "lease_lost":
             return None
         if slot.stopping == "shutdown":
-            return Released(seq=lease.seq, attempt=lease.attempt, ran_s=None if slot.waits else ran_s)
+            return Released(
+                seq=lease.seq, attempt=lease.attempt, claim_no=lease.claim_no, ran_s=None if slot.waits else ran_s
+            )
         if slot.stopping == "cancel":
-            return Cancelled(seq=lease.seq, attempt=lease.attempt, ran_s=None if slot.waits else ran_s)
+            return Cancelled(
+                seq=lease.seq, attempt=lease.attempt, claim_no=lease.claim_no, ran_s=None if slot.waits else ran_s
+            )
         if slot.waits:
             return _put_off(lease, f"no process was free for it within its timeout of {slot.timeout_s:g} s")
         timeout = TimeoutError(f"ran longer than its timeout of {slot.timeout_s:g} s")
@@ -457,7 +466,7 @@ class SlotRunner:
 
 def _put_off(lease: Lease, reason: str) -> Outcome:
     log.warning("job %s (%s) is put off for %g s: %s", lease.id, lease.type, PUT_OFF_S, reason)
-    return Snoozed(seq=lease.seq, attempt=lease.attempt, delay_s=PUT_OFF_S, recorded=False)
+    return Snoozed(seq=lease.seq, attempt=lease.attempt, claim_no=lease.claim_no, delay_s=PUT_OFF_S, recorded=False)
 
 
 async def _absorb_cancel(own: asyncio.Task[None]) -> None:

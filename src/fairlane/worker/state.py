@@ -10,7 +10,7 @@ from datetime import datetime
 from fairlane.client.app import Fairlane
 from fairlane.client.logs import GuardedLogger, OutageLog
 from fairlane.core.attempt_sums import AttemptStatistics
-from fairlane.core.ids import Seq, WorkerId
+from fairlane.core.ids import LeaseKey, WorkerId
 from fairlane.core.job import Lease
 from fairlane.core.ops import Start
 from fairlane.core.ops.turn import START_BY_S
@@ -156,7 +156,11 @@ class WorkerState:
             lease, began_s, timeout_s = slot.lease, slot.began_s, slot.timeout_s
             if lease is not None and now_s - late_s >= slot.report_at_s and lease is slot.lease:
                 ran_s = max(now_s - began_s, 0.0)
-                starts.append(Start(seq=lease.seq, attempt=lease.attempt, timeout_s=timeout_s, ran_s=ran_s))
+                starts.append(
+                    Start(
+                        seq=lease.seq, attempt=lease.attempt, claim_no=lease.claim_no, timeout_s=timeout_s, ran_s=ran_s
+                    )
+                )
         return tuple(starts)
 
     def reported(self, starts: Iterable[Start]) -> None:
@@ -177,14 +181,14 @@ class WorkerState:
         lane.held.extend(kept)
         self.kick.set()
 
-    def lease_lost(self, seq: Seq, attempt: int) -> None:
+    def lease_lost(self, key: LeaseKey) -> None:
         """Stop a running attempt that no longer belongs to this worker."""
         for slot in self.slots:
-            if slot.lease is not None and (slot.lease.seq, slot.lease.attempt) == (seq, attempt):
+            if slot.lease is not None and slot.lease.key == key:
                 slot.stop("lease_lost")
 
     def release(self, lane: LaneState, lease: Lease) -> None:
         """Give a job back that has not begun."""
         lane.release(lease)
-        self.outcomes.append(Released(seq=lease.seq, attempt=lease.attempt))
+        self.outcomes.append(Released(seq=lease.seq, attempt=lease.attempt, claim_no=lease.claim_no))
         self.limits.end(lease)

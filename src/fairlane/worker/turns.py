@@ -136,7 +136,7 @@ class TurnLoop:
         self.answered_s = state.monotonic()
         state.outage.answered()
         state.set_store_time(answer.now, sent_s)
-        state.events.settled(turn.outcomes, ((one.seq, one.attempt) for one in answer.refused))
+        state.events.settled(turn.outcomes, (refusal.key for refusal in answer.refused))
         by_lane: dict[str, list[Lease]] = {}
         for lease in answer.leases:
             by_lane.setdefault(lease.lane, []).append(lease)
@@ -276,7 +276,7 @@ class TurnLoop:
             message=message,
             fingerprint=fingerprint("unstorable_result", message, "outcome"),
         )
-        died = Died(seq=outcome.seq, attempt=outcome.attempt, ran_s=None, failure=what)
+        died = Died(seq=outcome.seq, attempt=outcome.attempt, claim_no=outcome.claim_no, ran_s=None, failure=what)
         self._state.events.unstorable(died)
         return died
 
@@ -307,7 +307,7 @@ class TurnLoop:
                 refusal.attempt,
                 refusal.seq,
             )
-            state.lease_lost(refusal.seq, refusal.attempt)
+            state.lease_lost(refusal.key)
         if answer.reclaimed:
             state.events.extend(loss_events(answer.reclaimed))
         self._registered = answer.registered

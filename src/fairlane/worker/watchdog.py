@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from fairlane.client.logs import GuardedLogger
+from fairlane.core.ids import LeaseKey
 from fairlane.core.ops.turn import START_BY_S
 from fairlane.worker.state import WorkerState
 
@@ -19,7 +20,7 @@ HELD_S = 2.0
 class Watchdog:
     def __init__(self, state: WorkerState) -> None:
         self._state = state
-        self._reported: set[tuple[int, int]] = set()
+        self._reported: set[LeaseKey] = set()
 
     async def run(self) -> None:
         while True:
@@ -45,7 +46,7 @@ class Watchdog:
             ran_s = now_s - slot.began_s
             if ran_s > slot.timeout_s:
                 slot.stop("timeout")
-            if ran_s > 2 * slot.timeout_s and (lease.seq, lease.attempt) not in self._reported:
+            if ran_s > 2 * slot.timeout_s and lease.key not in self._reported:
                 # The store buries it as stuck; only the foreman can end it, with the whole process.
-                self._reported.add((lease.seq, lease.attempt))
+                self._reported.add(lease.key)
                 log.error("job %s (%s) ignores its timeout of %g s", lease.id, lease.type, slot.timeout_s)

@@ -20,12 +20,13 @@ from fairlane.worker.foreman.health import (
     trusted_s,
 )
 from fairlane.worker.foreman.supervisor import RestartDelay
+from tests.unit.leases import a_lease
 
 LEASE_S = 15.0
 
 
 def at_work(began_s: float = 99.0, timeout_s: float = 60.0) -> RunningAttempt:
-    return RunningAttempt(seq=Seq(1), attempt=1, began_s=began_s, timeout_s=timeout_s)
+    return RunningAttempt(seq=Seq(1), attempt=1, claim_no=1, began_s=began_s, timeout_s=timeout_s)
 
 
 def seen(**changes: Any) -> WorkerHealth:
@@ -114,10 +115,10 @@ def test_a_board_shows_what_runs_to_whoever_has_the_same_memory() -> None:
     board = Board(board_file())
     board.reserve(3)
     lines = [board.line(number) for number in range(3)]
-    lines[0].begin(Seq(7), 2, 1.5, 60.0)
-    lines[2].begin(Seq(9), 1, 2.5, 30.0)
+    lines[0].begin(a_lease(seq=Seq(7)), 1.5, 60.0)
+    lines[2].begin(a_lease(seq=Seq(9), attempt=1, claim_no=4), 2.5, 30.0)
     lines[0].end()
-    assert board.running() == (RunningAttempt(seq=Seq(9), attempt=1, began_s=2.5, timeout_s=30.0),)
+    assert board.running() == (RunningAttempt(seq=Seq(9), attempt=1, claim_no=4, began_s=2.5, timeout_s=30.0),)
     assert board.renewed_s == 0.0
     board.renewed_s = 12.25
     assert board.renewed_s == 12.25

@@ -89,7 +89,10 @@ class ClaimedJob(LeasedJob, Verbs):
         if text is None and WORKFLOW_HEADER in self.lease.headers:
             text = Raw(b"null")  # without one, nodes behind it could take its result for an expired one
         yield from self._settle(
-            "complete", Completed(seq=self.lease.seq, attempt=self.attempt, ran_s=self._ran_s(), result=text)
+            "complete",
+            Completed(
+                seq=self.lease.seq, attempt=self.attempt, claim_no=self.lease.claim_no, ran_s=self._ran_s(), result=text
+            ),
         )
 
     def _fail(
@@ -113,7 +116,10 @@ class ClaimedJob(LeasedJob, Verbs):
 
     def _release(self) -> Steps[None]:
         """Give the job back: it is ready again, and no attempt is counted."""
-        yield from self._settle("release", Released(seq=self.lease.seq, attempt=self.attempt, ran_s=self._ran_s()))
+        yield from self._settle(
+            "release",
+            Released(seq=self.lease.seq, attempt=self.attempt, claim_no=self.lease.claim_no, ran_s=self._ran_s()),
+        )
 
     def _renew(self, lease: float | timedelta = LEASE_S) -> Steps[datetime]:
         """Keep the job for this long from now. Returns when the lease ends then."""
@@ -158,7 +164,7 @@ class ClaimedJob(LeasedJob, Verbs):
         elif isinstance(error, BaseException):
             asked_s = asked_delay_s(error, policy, runtime.clock.now(), fraction)
         if not retry or not may_retry(lease, what.error_class, policy):
-            return Died(seq=lease.seq, attempt=lease.attempt, ran_s=ran_s, failure=what)
+            return Died(seq=lease.seq, attempt=lease.attempt, claim_no=lease.claim_no, ran_s=ran_s, failure=what)
         return retried(lease, what, policy, asked_s=asked_s, fraction=fraction, ran_s=ran_s)
 
     def _settle(self, verb: str, outcome: Outcome) -> Steps[None]:
@@ -240,7 +246,7 @@ class ClaimVerbs(Verbs):
                 until = answer.now + timedelta(seconds=lease_s)
                 return ClaimedJob(runtime, token, worker, held, answer.now, until)
             unreadable = failure(UnreadablePayload(held.type, (held.unreadable,)), "non_retryable", held.type)
-            died = Died(seq=held.seq, attempt=held.attempt, failure=unreadable, charged=False)
+            died = Died(seq=held.seq, attempt=held.attempt, claim_no=held.claim_no, failure=unreadable, charged=False)
             yield from ask(Turn(worker=token, claim_no=SETTLING, outcomes=(died,)))
             yield from ask(Retire(worker=token))
 
@@ -294,7 +300,7 @@ def _registration(token: WorkerId, name: str, lease_s: float) -> Renew:
 
 def _hold(token: WorkerId, lease: Lease, lease_s: float) -> Steps[None]:
     """The lease lasts at least as long as the claim, and if that lapses, the job was alone in it."""
-    start = Start(seq=lease.seq, attempt=lease.attempt, timeout_s=lease_s, alone=True)
+    start = Start(seq=lease.seq, attempt=lease.attempt, claim_no=lease.claim_no, timeout_s=lease_s, alone=True)
     held = Turn(worker=token, claim_no=SETTLING, starts=(start,), promote_limit=0, reclaim_limit=0)
     if (yield from ask(held)).refused:
         raise ClaimLost("renew", f"job {lease.id}")

@@ -1,8 +1,8 @@
 """Durable steps: what a running job has behind it, so that a later attempt does not repeat it.
 
 A step is numbered by its place in the job's code, from 1, and is written once. Every write names the lease (seq,
-attempt, worker) and changes nothing once that is gone. Steps are removed with their job; a job made from a dead letter
-takes those of the dead one along, and its attempts then begin with number 2.
+attempt, claim_no, worker) and changes nothing once that is gone. Steps are removed with their job; a job made from a
+dead letter takes those of the dead one along, and its attempts then begin with number 2.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ class _OfAttempt(Op[T], frozen=True, kw_only=True):
     worker: WorkerId
     seq: Seq
     attempt: int
+    claim_no: int
 
 
 class RecordStep(_OfAttempt[StepAnswer], frozen=True, kw_only=True):

@@ -99,6 +99,7 @@ class Note(Op[Noted], frozen=True, kw_only=True):
     worker: WorkerId
     seq: Seq
     attempt: int
+    claim_no: int
     progress: float | None = None
     log: tuple[str, ...] = ()
     """Each kept as a LogLine of now; beyond LOG_LINES the oldest go."""

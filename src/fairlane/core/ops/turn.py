@@ -14,7 +14,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from fairlane.core.ids import JobId, Seq, WorkerId
+from fairlane.core.ids import JobId, OfLease, Seq, WorkerId
 from fairlane.core.job import DEFAULT_TIMEOUT_S, Lease
 from fairlane.core.limits import Limit
 from fairlane.core.ops.base import Op
@@ -95,7 +95,7 @@ class Want(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A prefetched lease ends this long after the claim."""
 
 
-class Start(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Start(OfLease, Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An attempt has begun `ran_s` ago: its lease now ends twice `timeout_s` after that.
 
     For an attempt that has begun already, deadline and `alone` are set again and the start instant stays.
@@ -103,17 +103,19 @@ class Start(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     seq: Seq
     attempt: int
+    claim_no: int
     timeout_s: float
     ran_s: float = 0.0
     alone: bool = False
     """Nothing else runs in that process: a crash is this job's doing."""
 
 
-class Refusal(Struct, frozen=True, kw_only=True):
+class Refusal(OfLease, Struct, frozen=True, kw_only=True):
     """An outcome or a start of an attempt whose lease is gone. Nothing was changed."""
 
     seq: Seq
     attempt: int
+    claim_no: int
 
 
 class Survey(Struct, frozen=True, kw_only=True, array_like=True):
@@ -179,7 +181,9 @@ class Turn(Op[TurnResult], frozen=True, kw_only=True):
     which nobody waits for: it claims nothing.
     Outcomes already recorded under the same attempt, worker and kind are accepted again.
 
-    Settling: each outcome is guarded by the lease (seq, attempt, worker), which is removed.
+    Settling: each outcome is guarded by the lease (seq, attempt, claim_no, worker), which is removed. A worker gives no
+    two Turns that want anything the same `claim_no`, except to repeat one: no outcome settles another job to which a
+    store that lost the first has given its number.
 
       completed  done(completed)
       retried    attempts + 1, scheduled at now + delay

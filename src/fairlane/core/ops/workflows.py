@@ -32,7 +32,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from fairlane.core.ids import JobId, Seq
+from fairlane.core.ids import JobId, Seq, WorkerId
 from fairlane.core.job import JobSpec, Status
 from fairlane.core.limits import Limit
 from fairlane.core.ops.base import Act, Op, RefusalCode, Scope
@@ -116,8 +116,11 @@ class AddNodes(Op[NodesAdded], frozen=True, kw_only=True):
     gates: tuple[GateSpec, ...] = ()
     behind: tuple[tuple[str, int], ...] = ()
     seq: Seq | None = None
-    """With `attempt` the lease that guards it; None: nobody's."""
+    """With the next three the lease that guards it; None: nobody's."""
     attempt: int = 0
+    claim_no: int = 0
+    worker: WorkerId | None = None
+    """None: whoever holds it."""
     capacity: int | None = None
     limits: tuple[Limit, ...] = ()
     max_nodes: int = MAX_NODES

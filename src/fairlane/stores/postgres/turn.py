@@ -1,10 +1,9 @@
-"""Turn as one call of `turn_v1`: its first row is the answer, each of the others a lease, read by position."""
+"""Turn as one call of `turn_v2`: its first row is the answer, each of the others a lease, read by position."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import itemgetter
 from typing import Any
 
@@ -12,16 +11,17 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from fairlane.core.ids import JobId, Seq
+from fairlane.core.ids import JobId, LeaseKey
 from fairlane.core.job import Lease
 from fairlane.core.limits import Limit
-from fairlane.core.ops import Turn, TurnResult
+from fairlane.core.ops import Refusal, Turn, TurnResult
 from fairlane.core.outcome import Completed, Outcome
 from fairlane.stores.postgres.calls import Call, GarbledRows, Rows, instant, limits_text
 
 SQL = (
-    "select * from {schema}.turn_v1(%s::uuid, %s, %s::bigint[], %s::integer[], %s::float8[], %s::float8[], "
-    "%s::text[], %s::json, %s::json, %s::json, %s, %s, %s, %s::timestamptz, limits => %s::json)"
+    "select * from {schema}.turn_v2(%s::uuid, %s, %s::bigint[], %s::integer[], %s::float8[], %s::float8[], "
+    "%s::text[], %s::json, %s::json, %s::json, %s, %s, %s, %s::timestamptz, limits => %s::json, "
+    "_claim_nos => %s::bigint[])"
 )
 
 
@@ -70,24 +70,18 @@ def turn(op: Turn) -> Call[TurnResult]:
         op.reclaim_limit,
         instant(op.now),
         claim_limits(op.limits) if op.limits else None,
+        _array([str(c.claim_no) for c in completed]) if completed else None,
     )
-    return Call(SQL, params, _in_order_of(op) if completed and others else _read)
+    return Call(SQL, params, partial(_read, op))
 
 
-def _in_order_of(op: Turn) -> Callable[[Rows], TurnResult]:
-    """Completed outcomes travel apart from the others: put what was refused back into the order given."""
-
-    def read(rows: Rows) -> TurnResult:
-        result = _read(rows)
-        if not result.refused:
-            return result
-        places: dict[tuple[Seq, int], list[int]] = {}
-        for place, given in enumerate((*op.outcomes, *op.starts)):
-            places.setdefault((given.seq, given.attempt), []).append(place)
-        placed = [(places[refusal.seq, refusal.attempt].pop(0), refusal) for refusal in result.refused]
-        return replace(result, refused=tuple(refusal for _, refusal in sorted(placed, key=itemgetter(0))))
-
-    return read
+def _in_order_of(op: Turn, refused: tuple[Refusal, ...]) -> tuple[Refusal, ...]:
+    """Completed outcomes travel apart from the others: what was refused, back in the order given."""
+    places: dict[LeaseKey, list[int]] = {}
+    for place, given in enumerate((*op.outcomes, *op.starts)):
+        places.setdefault(given.key, []).append(place)
+    placed = [(places[refusal.key].pop(0), refusal) for refusal in refused]
+    return tuple(refusal for _, refusal in sorted(placed, key=itemgetter(0)))
 
 
 def _arrays(completed: list[Completed]) -> tuple[str | list[str | None] | None, ...]:
@@ -106,8 +100,10 @@ def _array(elements: list[str]) -> str:
     return "{" + ",".join(elements) + "}"
 
 
-def _read(rows: Rows) -> TurnResult:
+def _read(op: Turn, rows: Rows) -> TurnResult:
     result = _decode(rows[0][0])
+    if result.refused:
+        result = replace(result, refused=_in_order_of(op, result.refused))
     if len(rows) == 1:
         return result
     leases, leased_at = rows[1:], rows[0][1]
@@ -115,29 +111,29 @@ def _read(rows: Rows) -> TurnResult:
         # Behind a pooler that refuses our settings the session has a time zone of its own.
         leased_at = leased_at.astimezone(UTC)
         leases = [tuple([v.astimezone(UTC) if isinstance(v, datetime) else v for v in row]) for row in leases]
-    return replace(result, leases=_leases(leases, leased_at, rows))
+    return replace(result, leases=_leases(leases, op.claim_no, leased_at, rows))
 
 
-def _leases(rows: Rows, leased_at: datetime, whole: Rows) -> tuple[Lease, ...]:
+def _leases(rows: Rows, claim_no: int, leased_at: datetime, whole: Rows) -> tuple[Lease, ...]:
     """One row that cannot be read costs nobody the others."""
     try:
-        leases = [_lease(row, leased_at) for row in rows]
+        leases = [_lease(row, claim_no, leased_at) for row in rows]
     except (msgspec.MsgspecError, ValueError, TypeError):
-        leases = [_lease_or_reason(row, leased_at) for row in rows]
+        leases = [_lease_or_reason(row, claim_no, leased_at) for row in rows]
     for place in whole.garbled if isinstance(whole, GarbledRows) else ():
         if place:  # the first row is the answer
             leases[place - 1] = replace(leases[place - 1], unreadable="its text is not valid UTF-8")
     return tuple(leases)
 
 
-def _lease_or_reason(row: tuple[Any, ...], leased_at: datetime) -> Lease:
+def _lease_or_reason(row: tuple[Any, ...], claim_no: int, leased_at: datetime) -> Lease:
     try:
-        return _lease(row, leased_at)
+        return _lease(row, claim_no, leased_at)
     except (msgspec.MsgspecError, ValueError, TypeError) as error:
-        return replace(_lease((*row[:-1], None), leased_at), unreadable=f"its row cannot be read: {error}")
+        return replace(_lease((*row[:-1], None), claim_no, leased_at), unreadable=f"its row cannot be read: {error}")
 
 
-def _lease(row: tuple[Any, ...], leased_at: datetime) -> Lease:
+def _lease(row: tuple[Any, ...], claim_no: int, leased_at: datetime) -> Lease:
     """By position, from the columns of functions/turn/turn.sql straight into the fields of a lease."""
     # fmt: off
     (
@@ -146,7 +142,7 @@ def _lease(row: tuple[Any, ...], leased_at: datetime) -> Lease:
     ) = row
     if text is None:
         return Lease(
-            seq, job_id, attempt, 0, 0, False, started, lane, task, tenant, queue, band, 0, due_at,
+            seq, job_id, attempt, claim_no, 0, 0, False, started, lane, task, tenant, queue, band, 0, due_at,
             leased_at, deadline_at, due_at, most, 1, band, None, category, None, None, None, None, {}, {}, None,
             payload,
         )
@@ -156,6 +152,7 @@ def _lease(row: tuple[Any, ...], leased_at: datetime) -> Lease:
         seq=seq,
         id=job_id,
         attempt=attempt,
+        claim_no=claim_no,
         attempts=extra.attempts,
         crashes=extra.crashes,
         suspect=extra.suspect,

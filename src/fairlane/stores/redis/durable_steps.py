@@ -23,12 +23,10 @@ def record(work: Work, op: RecordStep) -> Steps[StepAnswer]:
 @handles
 def read(work: Work, op: ReadSteps) -> Steps[RecordedSteps]:
     [found] = yield from read_jobs(work, [op.seq], watch=False)
-    if found is None or found.state.place != "leased":
-        return RecordedSteps(accepted=False)
-    if (found.state.worker, found.state.attempt) != (op.worker.hex, op.attempt):
+    if found is None or not found.is_leased_to(op):
         return RecordedSteps(accepted=False)
     return RecordedSteps(accepted=True, steps=steps_of(found))
 
 
 def of_attempt(op: Any) -> dict[str, Any]:
-    return {"worker": op.worker.hex, "seq": op.seq, "attempt": op.attempt}
+    return {"worker": op.worker.hex, "seq": op.seq, "attempt": op.attempt, "claim_no": op.claim_no}

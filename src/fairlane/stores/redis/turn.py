@@ -83,6 +83,7 @@ def _outcomes(outcomes: Sequence[Outcome], results: list[bytes]) -> list[Any]:
     return [
         [outcome.seq for outcome in outcomes],
         [outcome.attempt for outcome in outcomes],
+        [outcome.claim_no for outcome in outcomes],
         [None if outcome.ran_s is None else span_us(outcome.ran_s) for outcome in outcomes],
         [span_us(outcome.ended_ago_s) if outcome.ended_ago_s else 0 for outcome in outcomes],
         {
@@ -131,6 +132,7 @@ def start_of(start: Start) -> dict[str, Any]:
     return {
         "seq": start.seq,
         "attempt": start.attempt,
+        "claim_no": start.claim_no,
         "lease": span_us(2 * start.timeout_s),
         "ran": span_us(start.ran_s),
         "alone": start.alone,
@@ -176,7 +178,7 @@ def _result(reply: list[Any], leases: list[Lease]) -> TurnResult:
     return TurnResult(
         now=instant(int(now)),
         leases=tuple(leases),
-        refused=tuple(Refusal(seq=Seq(seq), attempt=attempt) for seq, attempt in (*stale, *unstarted)),
+        refused=tuple(Refusal(seq=seq, attempt=n, claim_no=claim_no) for seq, n, claim_no in (*stale, *unstarted)),
         cancels=tuple(cancels),
         registered=registered == 1,
         marks=tuple(sorted(map(_mark, marks), key=lambda mark: (mark.queue, mark.band, mark.tenant))),
@@ -271,6 +273,7 @@ def replaced_body(seq: int, kept: bytes, state: JobState, *line: Any) -> KeptBod
 def _lease(body: KeptBody, state: JobState) -> Lease:
     assert state.leased is not None
     assert state.deadline is not None
+    assert state.claim is not None
     band, rank = body.band, body.rank
     if state.aged is not None:
         band, rank = (band, state.aged) if rank else (state.aged, rank)
@@ -278,6 +281,7 @@ def _lease(body: KeptBody, state: JobState) -> Lease:
         Seq(body.seq),
         JobId(body.id),
         state.attempt,
+        state.claim,
         state.attempts,
         state.crashes,
         bool(state.suspect),

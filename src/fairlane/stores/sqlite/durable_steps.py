@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from fairlane.core.ids import Seq, WorkerId
 from fairlane.core.job import StepRecord
 from fairlane.core.ops import ReadSteps, RecordedSteps, RecordStep, StepAnswer
+from fairlane.stores.sqlite.facts import is_leased
 from fairlane.stores.sqlite.rows import RowReader
 from fairlane.stores.sqlite.transaction import Transaction, change, reading, text_of
 
 _step = RowReader(StepRecord)
-_HOLDS = "select 1 from fairlane_lease where seq = ? and attempt = ? and worker = ?"
 _STEPS = f"select {_step.columns} from fairlane_step where seq = ?"  # noqa: S608
 _RECORD = f"insert into fairlane_step (seq, {_step.columns}) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
 _COPY = f"""
@@ -19,7 +18,7 @@ insert into fairlane_step (seq, {_step.columns}) select ?, {_step.columns} from 
 
 @change
 def record(tx: Transaction, op: RecordStep) -> StepAnswer:
-    if not is_leased(tx, op.worker, op.seq, op.attempt):
+    if not is_leased(tx, op):
         return StepAnswer(accepted=False)
     if read_step(tx, op.seq, op.n) is None:
         result = None if op.result is None else text_of(op.result, "the result of a step of job", op.seq)
@@ -29,13 +28,9 @@ def record(tx: Transaction, op: RecordStep) -> StepAnswer:
 
 @reading
 def read(tx: Transaction, op: ReadSteps) -> RecordedSteps:
-    if not is_leased(tx, op.worker, op.seq, op.attempt):
+    if not is_leased(tx, op):
         return RecordedSteps(accepted=False)
     return RecordedSteps(accepted=True, steps=read_steps(tx, op.seq))
-
-
-def is_leased(tx: Transaction, worker: WorkerId, seq: Seq, attempt: int) -> bool:
-    return bool(tx.db.execute(_HOLDS, (seq, attempt, worker.bytes)))
 
 
 def write_step(

@@ -5,12 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from fairlane.core.ops import AddNodes, Note, ReadSteps, RecordStep, TakeSignal
 from fairlane.core.outcome import Failure
 from fairlane.stores.sqlite.driver import Row
 from fairlane.stores.sqlite.limits.room import note_freed
 from fairlane.stores.sqlite.transaction import Transaction, as_list
 
 REASON_LIMIT = 2000
+
+
+_HOLDS = """
+select 1 from fairlane_lease where seq = ? and attempt = ? and claim_no = ? and worker = coalesce(?, worker)
+"""
+
+
+def is_leased(tx: Transaction, op: Note | RecordStep | ReadSteps | TakeSignal | AddNodes) -> bool:
+    """Whether the attempt that an operation names holds its lease."""
+    worker = None if op.worker is None else op.worker.bytes
+    return bool(tx.db.execute(_HOLDS, (op.seq, op.attempt, op.claim_no, worker)))
 
 
 class Counters(NamedTuple):

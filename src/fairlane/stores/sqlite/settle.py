@@ -1,4 +1,4 @@
-"""Starts and ends attempts, each guarded by its lease: seq, attempt and worker."""
+"""Starts and ends attempts, each guarded by its lease: worker, seq, attempt and claim number."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ RECORDED_AS = {
 
 _LEASED = """
 select l.seq, l.attempt, l.worker, l.attempts, l.crashes, l.suspect, l.due_at, l.leased_at, l.started_at,
-  l.cancel_requested, l.aged
+  l.cancel_requested, l.aged, l.claim_no
 from json_each(?) c cross join fairlane_lease l on l.seq = c.value
 """
 _OURS = """
-select l.seq, l.attempt, l.started_at from json_each(?) c cross join fairlane_lease l on l.seq = c.value
+select l.seq, l.attempt, l.claim_no, l.started_at from json_each(?) c cross join fairlane_lease l on l.seq = c.value
   where l.worker = ?
 """
 # Nearly every attempt ends so: copied within SQLite, at half the time it takes to read whole rows and write them back.
@@ -101,50 +101,59 @@ class Held(NamedTuple):
     started_at: int | None
     cancel_requested: int
     aged: int | None
+    claim_no: int
+
+    @property
+    def key(self) -> tuple[int, int, int]:
+        return self.seq, self.attempt, self.claim_no
 
 
 def start(tx: Transaction, worker: WorkerId, starts: Sequence[Start]) -> list[Refusal]:
     held = _held(tx, worker, [s.seq for s in starts])
-    ours = [s for s in starts if s.seq in held and held[s.seq][1] == s.attempt]
+    ours = [s for s in starts if s.seq in held and held[s.seq].key == s.key]
     tx.db.executemany(
         _START,
         [(began := before(tx.now, s.ran_s), after(began, 2 * s.timeout_s), s.alone, s.seq) for s in ours],
     )
-    return [Refusal(seq=s.seq, attempt=s.attempt) for s in starts if s not in ours]
+    return [_refusal(s) for s in starts if s not in ours]
 
 
 def settle(tx: Transaction, worker: WorkerId, outcomes: Sequence[Outcome]) -> list[Refusal]:
     """End attempts whose lease is still the worker's; returns the others, except repeats of recorded ones."""
     rows = tx.db.execute(_OURS, (as_list([outcome.seq for outcome in outcomes]), worker.bytes))
-    ours = {seq: (attempt, started_at) for seq, attempt, started_at in rows}
+    ours = {(seq, attempt, claim_no): started_at for seq, attempt, claim_no, started_at in rows}
     leaseless: list[Outcome] = []
     others: list[Outcome] = []
     ends = Ends()
     for outcome in outcomes:
-        attempt, started_at = ours.get(outcome.seq, (None, None))
-        if attempt != outcome.attempt:
+        key = outcome.key
+        if key not in ours:
             leaseless.append(outcome)
             continue
-        del ours[outcome.seq]
+        started_at = ours.pop(key)
         if type(outcome) is Completed:
             ends.complete(tx, started_at, outcome)
         else:
             others.append(outcome)
     held = _held(tx, worker, [outcome.seq for outcome in others]) if others else {}
     for outcome in others:
-        lease = Held._make(held[outcome.seq])
+        lease = held[outcome.seq]
         if type(outcome) is Crashed:
             ends.crashed.append((lease, outcome))
         else:
             ends.add(tx, lease, outcome)
     ends.write(tx)
-    return [Refusal(seq=o.seq, attempt=o.attempt) for o in leaseless if not _is_repeat(tx, worker, o)]
+    return [_refusal(o) for o in leaseless if not _is_repeat(tx, worker, o)]
 
 
-def _held(tx: Transaction, worker: WorkerId, seqs: list[Seq]) -> dict[int, Row]:
-    """Rows as in `Held`, by seq."""
+def _refusal(given: Outcome | Start) -> Refusal:
+    return Refusal(seq=given.seq, attempt=given.attempt, claim_no=given.claim_no)
+
+
+def _held(tx: Transaction, worker: WorkerId, seqs: list[Seq]) -> dict[int, Held]:
+    """By seq."""
     ours = worker.bytes
-    return {row[0]: row for row in tx.db.execute(_LEASED, (as_list(seqs),)) if row[2] == ours}
+    return {row[0]: Held._make(row) for row in tx.db.execute(_LEASED, (as_list(seqs),)) if row[2] == ours}
 
 
 def _is_repeat(tx: Transaction, worker: WorkerId, outcome: Outcome) -> bool:

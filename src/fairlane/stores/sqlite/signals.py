@@ -20,7 +20,8 @@ from fairlane.core.ops import (
 )
 from fairlane.core.outcome import Suspension
 from fairlane.stores.sqlite.driver import Row
-from fairlane.stores.sqlite.durable_steps import is_leased, read_step, write_step
+from fairlane.stores.sqlite.durable_steps import read_step, write_step
+from fairlane.stores.sqlite.facts import is_leased
 from fairlane.stores.sqlite.listener import addresses_to_wake
 from fairlane.stores.sqlite.rows import RowReader, bounded, equal, joined
 from fairlane.stores.sqlite.transaction import Transaction, change, reading, text_of
@@ -110,7 +111,7 @@ def _record(
 
 @change
 def take_signal(tx: Transaction, op: TakeSignal) -> SignalAnswer:
-    if not is_leased(tx, op.worker, op.seq, op.attempt):
+    if not is_leased(tx, op):
         return SignalAnswer(accepted=False)
     if (known := read_step(tx, op.seq, op.n)) is not None:
         return SignalAnswer(accepted=True, step=known)

@@ -43,8 +43,9 @@ def uuid_from(raw: bytes) -> UUID:
 
 
 _COLUMNS = """
-select l.seq, j.id, l.attempt, l.attempts, l.crashes, l.suspect, l.started_at, l.lane, j.type, j.tenant, j.queue,
-  j.band, j.rank, l.due_at, l.leased_at, l.deadline_at, j.enqueued_at, j.max_attempts, j.payload_version, j.timeout_s,
+select l.seq, j.id, l.attempt, l.claim_no, l.attempts, l.crashes, l.suspect, l.started_at, l.lane, j.type, j.tenant,
+  j.queue, j.band, j.rank, l.due_at, l.leased_at, l.deadline_at, j.enqueued_at, j.max_attempts, j.payload_version,
+  j.timeout_s,
   j.payload, j.category, j.idempotency_key, j.correlation_id, j.parent_id, j.created_by, j.refs, j.headers, j.retry,
   l.aged
 """
@@ -79,9 +80,9 @@ def _leases(tx: Transaction, sql: str, params: tuple[object, ...]) -> list[Lease
 
 
 _TEXTS = r"j\.(?:type|tenant|queue|payload|category|idempotency_key|correlation_id|created_by|refs|headers|retry)"
-_UUIDS = (1, 24)
+_UUIDS = (1, 25)
 """Places of the columns that are bytes by nature."""
-_DOCUMENTS = slice(26, 29)
+_DOCUMENTS = slice(27, 30)
 """Places of refs, headers and retry."""
 
 
@@ -102,7 +103,7 @@ def _lease_or_reason(row: Row) -> Lease:
 
 def _lease(row: Row) -> Lease:
     (
-        seq, job_id, attempt, attempts, crashes, suspect, started_at, lane, job_type, tenant, queue, band,
+        seq, job_id, attempt, claim_no, attempts, crashes, suspect, started_at, lane, job_type, tenant, queue, band,
         rank, due_at, leased_at, deadline_at, enqueued_at, max_attempts, payload_version, timeout_s, payload,
         category, idempotency_key, correlation_id, parent_id, created_by, refs, headers, retry, aged,
     ) = row  # fmt: skip
@@ -113,6 +114,7 @@ def _lease(row: Row) -> Lease:
         seq=seq,
         id=JobId(uuid_from(job_id)),
         attempt=attempt,
+        claim_no=claim_no,
         attempts=attempts,
         crashes=crashes,
         suspect=suspect == 1,

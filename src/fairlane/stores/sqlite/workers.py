@@ -6,7 +6,7 @@ from uuid import UUID
 
 import msgspec
 
-from fairlane.core.ids import Seq, WorkerId
+from fairlane.core.ids import WorkerId
 from fairlane.core.ops import (
     MOST_EXCEPTIONS,
     CaughtException,
@@ -48,6 +48,7 @@ select {_worker.columns} from (
 order by registered_at, id
 """  # noqa: S608
 _exceptions = msgspec.json.Decoder(tuple[CaughtException, ...]).decode
+_HELD = "select seq, attempt, claim_no from fairlane_lease where worker = ? order by seq"
 _DUTY = "select taken_at from fairlane_duty where name = ?"
 
 
@@ -62,8 +63,8 @@ def renew(tx: Transaction, op: Renew) -> Renewed:
 
 @change
 def retire(tx: Transaction, op: Retire) -> Retired:
-    held = tx.db.execute("select seq, attempt from fairlane_lease where worker = ? order by seq", (op.worker.bytes,))
-    settle(tx, op.worker, [Released(seq=Seq(seq), attempt=attempt) for seq, attempt in held])
+    held = tx.db.execute(_HELD, (op.worker.bytes,))
+    settle(tx, op.worker, [Released(seq=seq, attempt=attempt, claim_no=claim_no) for seq, attempt, claim_no in held])
     tx.db.execute("delete from fairlane_worker where id = ?", (op.worker.bytes,))
     return Retired(released=len(held))
 

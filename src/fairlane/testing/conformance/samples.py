@@ -50,31 +50,45 @@ def failure(
 
 def completed(lease: Lease, result: str | None = None, **timing: Any) -> Completed:
     raw = None if result is None else Raw(result.encode())
-    return Completed(seq=lease.seq, attempt=lease.attempt, result=raw, **timing)
+    return Completed(seq=lease.seq, attempt=lease.attempt, claim_no=lease.claim_no, result=raw, **timing)
 
 
 def retried(lease: Lease, delay_s: float = 2.0, because: Failure | None = None, **timing: Any) -> Retried:
-    return Retried(seq=lease.seq, attempt=lease.attempt, delay_s=delay_s, failure=because or failure(), **timing)
+    return Retried(
+        seq=lease.seq,
+        attempt=lease.attempt,
+        claim_no=lease.claim_no,
+        delay_s=delay_s,
+        failure=because or failure(),
+        **timing,
+    )
 
 
 def died(lease: Lease, because: Failure | None = None, *, charged: bool = True, **timing: Any) -> Died:
-    return Died(seq=lease.seq, attempt=lease.attempt, failure=because or failure(), charged=charged, **timing)
+    return Died(
+        seq=lease.seq,
+        attempt=lease.attempt,
+        claim_no=lease.claim_no,
+        failure=because or failure(),
+        charged=charged,
+        **timing,
+    )
 
 
 def cancelled(lease: Lease, reason: str | None = None, **timing: Any) -> Cancelled:
-    return Cancelled(seq=lease.seq, attempt=lease.attempt, reason=reason, **timing)
+    return Cancelled(seq=lease.seq, attempt=lease.attempt, claim_no=lease.claim_no, reason=reason, **timing)
 
 
 def snoozed(lease: Lease, delay_s: float = 30.0, **timing: Any) -> Snoozed:
-    return Snoozed(seq=lease.seq, attempt=lease.attempt, delay_s=delay_s, **timing)
+    return Snoozed(seq=lease.seq, attempt=lease.attempt, claim_no=lease.claim_no, delay_s=delay_s, **timing)
 
 
 def released(lease: Lease, **timing: Any) -> Released:
-    return Released(seq=lease.seq, attempt=lease.attempt, **timing)
+    return Released(seq=lease.seq, attempt=lease.attempt, claim_no=lease.claim_no, **timing)
 
 
 def crashed(lease: Lease, **timing: Any) -> Crashed:
-    return Crashed(seq=lease.seq, attempt=lease.attempt, **timing)
+    return Crashed(seq=lease.seq, attempt=lease.attempt, claim_no=lease.claim_no, **timing)
 
 
 OUTCOMES = {

@@ -131,7 +131,7 @@ class Scene:
         return self.claim(worker, limit, start=0, **want)
 
     def start(self, worker: WorkerId, lease: Lease, *, timeout_s: float = 300.0, alone: bool = False) -> TurnResult:
-        started = Start(seq=lease.seq, attempt=lease.attempt, timeout_s=timeout_s, alone=alone)
+        started = Start(seq=lease.seq, attempt=lease.attempt, claim_no=lease.claim_no, timeout_s=timeout_s, alone=alone)
         return self.turn(worker, starts=(started,))
 
     def settle(self, worker: WorkerId, *outcomes: Outcome) -> TurnResult:

@@ -107,7 +107,9 @@ def test_a_start_reported_late_counts_from_when_the_attempt_began(scene: Scene) 
     worker, lease = scene.leased(start=False)
     scene.later(4)
     began = scene.at(-1.5)
-    scene.turn(worker, starts=(Start(seq=lease.seq, attempt=lease.attempt, timeout_s=10, ran_s=1.5),))
+    scene.turn(
+        worker, starts=(Start(seq=lease.seq, attempt=lease.attempt, claim_no=lease.claim_no, timeout_s=10, ran_s=1.5),)
+    )
     assert scene.see(lease.id).started_at == began
     scene.renew(worker, 600)
     scene.later(18.499999)
@@ -142,7 +144,7 @@ def test_a_start_of_an_attempt_whose_lease_is_gone_is_refused(scene: Scene) -> N
 def test_a_start_by_another_worker_or_of_another_attempt_is_refused(scene: Scene) -> None:
     worker, lease = scene.leased(start=False)
     assert scene.start(scene.hire(), lease).refused
-    wrong = Start(seq=lease.seq, attempt=lease.attempt + 1, timeout_s=10)
+    wrong = Start(seq=lease.seq, attempt=lease.attempt + 1, claim_no=lease.claim_no, timeout_s=10)
     assert scene.turn(worker, starts=(wrong,)).refused
     assert scene.status(lease.id) == "pending"
 

@@ -19,7 +19,16 @@ pytestmark = pytest.mark.requirement("L18")
 def record(scene: Scene, worker: WorkerId, lease: Lease, n: int, name: str, result: str | None = None) -> StepAnswer:
     raw = None if result is None else Raw(result.encode())
     return scene.run(
-        RecordStep(worker=worker, seq=lease.seq, attempt=lease.attempt, n=n, name=name, result=raw, ran_s=0.5)
+        RecordStep(
+            worker=worker,
+            seq=lease.seq,
+            attempt=lease.attempt,
+            claim_no=lease.claim_no,
+            n=n,
+            name=name,
+            result=raw,
+            ran_s=0.5,
+        )
     )
 
 
@@ -41,7 +50,7 @@ def test_a_recorded_step_is_read_by_the_next_attempt_and_with_the_job(scene: Sce
     assert answer == StepAnswer(accepted=True, step=kept)
     scene.settle(worker, retried(lease, 0.0))
     [again] = scene.claim(worker)
-    found = scene.run(ReadSteps(worker=worker, seq=again.seq, attempt=again.attempt))
+    found = scene.run(ReadSteps(worker=worker, seq=again.seq, attempt=again.attempt, claim_no=again.claim_no))
     assert (found.accepted, found.steps) == (True, (kept,))
     assert steps(scene, lease) == (kept,)
 
@@ -80,8 +89,10 @@ def test_a_worker_that_lost_its_lease_records_and_reads_nothing_and_is_told(scen
     assert record(scene, worker, lease, 2, "ship") == StepAnswer(accepted=False)
     assert record(scene, other, lease, 2, "ship") == StepAnswer(accepted=False)
     assert record(scene, worker, again, 2, "ship") == StepAnswer(accepted=False)
-    assert not scene.run(ReadSteps(worker=worker, seq=lease.seq, attempt=lease.attempt)).accepted
-    assert not scene.run(ReadSteps(worker=other, seq=NO_SUCH_SEQ, attempt=1)).accepted
+    assert not scene.run(
+        ReadSteps(worker=worker, seq=lease.seq, attempt=lease.attempt, claim_no=lease.claim_no)
+    ).accepted
+    assert not scene.run(ReadSteps(worker=other, seq=NO_SUCH_SEQ, attempt=1, claim_no=1)).accepted
     assert [step.name for step in steps(scene, lease)] == ["charge"]
 
 
@@ -136,7 +147,10 @@ def test_a_job_made_from_a_dead_letter_takes_the_steps_along(scene: Scene) -> No
     assert made.attempt == 1
     [again] = scene.claim(worker)
     assert again.id == made.id
-    assert scene.run(ReadSteps(worker=worker, seq=again.seq, attempt=again.attempt)).steps == before
+    assert (
+        scene.run(ReadSteps(worker=worker, seq=again.seq, attempt=again.attempt, claim_no=again.claim_no)).steps
+        == before
+    )
     assert record(scene, worker, again, 3, "ship").accepted
     assert (len(steps(scene, again)), steps(scene, lease)) == (3, before)
     scene.settle(worker, completed(again))
@@ -164,7 +178,10 @@ def test_a_node_that_is_retried_takes_its_steps_along(scene: Scene, end: str) ->
     assert flow.claim() == ["a"]
     again = flow.leases["a"]
     assert (again.id != first.id, again.attempt, again.attempts) == (True, 2, first.attempts)
-    assert scene.run(ReadSteps(worker=flow.worker, seq=again.seq, attempt=again.attempt)).steps == before
+    assert (
+        scene.run(ReadSteps(worker=flow.worker, seq=again.seq, attempt=again.attempt, claim_no=again.claim_no)).steps
+        == before
+    )
     assert record(scene, flow.worker, again, 2, "ship").accepted
     assert (len(steps(scene, again)), steps(scene, first)) == (2, before)
     flow.complete("a")
@@ -184,7 +201,10 @@ def test_a_completed_node_that_is_retried_runs_all_of_its_steps_again(scene: Sce
     assert flow.claim() == ["a"]
     again = flow.leases["a"]
     assert (again.id != first.id, again.attempt) == (True, 1)
-    assert scene.run(ReadSteps(worker=flow.worker, seq=again.seq, attempt=again.attempt)).steps == ()
+    assert (
+        scene.run(ReadSteps(worker=flow.worker, seq=again.seq, attempt=again.attempt, claim_no=again.claim_no)).steps
+        == ()
+    )
 
 
 def test_a_node_that_is_retried_behind_another_takes_its_steps_along(scene: Scene) -> None:
@@ -205,7 +225,10 @@ def test_a_node_that_is_retried_behind_another_takes_its_steps_along(scene: Scen
     assert flow.claim() == ["b"]
     again = flow.leases["b"]
     assert again.attempt == 2
-    assert scene.run(ReadSteps(worker=flow.worker, seq=again.seq, attempt=again.attempt)).steps == before
+    assert (
+        scene.run(ReadSteps(worker=flow.worker, seq=again.seq, attempt=again.attempt, claim_no=again.claim_no)).steps
+        == before
+    )
 
 
 def test_steps_are_kept_with_the_finished_job_and_removed_with_it(scene: Scene) -> None:

@@ -18,7 +18,7 @@ def lapse(scene: Scene, worker: WorkerId, *starts: Start) -> tuple[Reclaimed, ..
 
 
 def begun(lease: Lease, *, alone: bool = False) -> Start:
-    return Start(seq=lease.seq, attempt=lease.attempt, timeout_s=60, alone=alone)
+    return Start(seq=lease.seq, attempt=lease.attempt, claim_no=lease.claim_no, timeout_s=60, alone=alone)
 
 
 def test_the_jobs_of_a_worker_seen_dying_come_back_at_once(scene: Scene) -> None:

@@ -88,7 +88,7 @@ def test_a_job_that_goes_back_wakes_a_waiting_worker(waiting: WaitingWorker, way
     [lease] = scene.claim(busy)
     ways: dict[str, Callable[[], object]] = {
         "released": lambda: scene.settle(busy, released(lease)),
-        "crashed": lambda: scene.settle(busy, Crashed(seq=lease.seq, attempt=lease.attempt)),
+        "crashed": lambda: scene.settle(busy, Crashed(seq=lease.seq, attempt=lease.attempt, claim_no=lease.claim_no)),
         "retired": lambda: scene.retire(busy),
         "lapsed": lambda: scene.run(Lapse(worker=busy)),
         "reset": lambda: scene.run(Reset(scope=ALL_TENANTS, id=lease.id, by="ada")),

@@ -14,7 +14,9 @@ from fairlane.testing.conformance.scene import Scene
 
 
 def note(scene: Scene, worker: WorkerId, lease: Lease, **said: Any) -> bool:
-    return scene.run(Note(worker=worker, seq=lease.seq, attempt=lease.attempt, **said)).accepted
+    return scene.run(
+        Note(worker=worker, seq=lease.seq, attempt=lease.attempt, claim_no=lease.claim_no, **said)
+    ).accepted
 
 
 def detail(scene: Scene, lease: Lease) -> JobDetail:
@@ -85,7 +87,7 @@ def test_an_older_attempt_or_another_worker_notes_nothing_while_a_newer_one_runs
 
 
 def test_a_note_on_a_job_nobody_knows_is_not_taken(scene: Scene) -> None:
-    assert not scene.run(Note(worker=scene.hire(), seq=NO_SUCH_SEQ, attempt=1, log=("hello",))).accepted
+    assert not scene.run(Note(worker=scene.hire(), seq=NO_SUCH_SEQ, attempt=1, claim_no=1, log=("hello",))).accepted
 
 
 def test_a_worker_whose_heartbeat_is_late_still_notes_what_it_holds(scene: Scene) -> None:

@@ -88,7 +88,7 @@ def test_told_again_or_too_late_it_is_not_refused_for_nothing_ran(scene: Scene) 
     [again] = scene.claim(worker)
     assert scene.settle(worker, put_off(lease)).refused == ()
     assert scene.see(lease.id).status == "processing"
-    gone = Snoozed(seq=NO_SUCH_SEQ, attempt=1, delay_s=1.0, recorded=False)
+    gone = Snoozed(seq=NO_SUCH_SEQ, attempt=1, claim_no=1, delay_s=1.0, recorded=False)
     assert scene.settle(worker, gone, completed(again)).refused == ()
 
 

@@ -150,7 +150,7 @@ def test_a_start_that_only_the_foreman_knows_of_gives_nothing_back(scene: Scene)
     put(scene, 4)
     limit = RATES["tenant"]
     worker, lease = lease_one(scene, limit, started=False)
-    start = Start(seq=lease.seq, attempt=lease.attempt, timeout_s=5)
+    start = Start(seq=lease.seq, attempt=lease.attempt, claim_no=lease.claim_no, timeout_s=5)
     scene.run(Lapse(worker=worker, starts=(start,)))  # type: ignore[arg-type]
     assert got(scene, limit) == []
 

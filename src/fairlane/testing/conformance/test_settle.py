@@ -335,7 +335,10 @@ def test_refusals_come_in_the_order_given_outcomes_first(scene: Scene) -> None:
     scene.later(60)
     scene.reclaim()
     lost = [make(lease) for make, lease in zip(OUTCOMES.values(), reversed(leases), strict=False)]
-    starts = tuple(Start(seq=lease.seq, attempt=lease.attempt, timeout_s=5) for lease in (leases[1], leases[0]))
+    starts = tuple(
+        Start(seq=lease.seq, attempt=lease.attempt, claim_no=lease.claim_no, timeout_s=5)
+        for lease in (leases[1], leases[0])
+    )
     for outcomes in (lost, lost[::-1], lost[:2], lost[3:1:-1]):
         result = scene.turn(worker, outcomes=tuple(outcomes), starts=starts)
         assert [refusal.seq for refusal in result.refused] == [each.seq for each in (*outcomes, *starts)]

@@ -42,7 +42,11 @@ def waiting(lease: Lease, n: int = 1, timeout_s: float = 3600.0, name: str = "pa
 
 
 def take(scene: Scene, worker: WorkerId, lease: Lease, n: int = 1, name: str = "paid", key: str = "") -> SignalAnswer:
-    return scene.run(TakeSignal(worker=worker, seq=lease.seq, attempt=lease.attempt, n=n, name=name, key=key))
+    return scene.run(
+        TakeSignal(
+            worker=worker, seq=lease.seq, attempt=lease.attempt, claim_no=lease.claim_no, n=n, name=name, key=key
+        )
+    )
 
 
 def leased(scene: Scene, **options: Any) -> tuple[WorkerId, Lease]:

@@ -416,7 +416,7 @@ def test_a_running_node_adds_nodes_behind_itself(scene: Scene) -> None:
     flow.claim()
     lease = flow.leases["a"]
     words = {"b": ["a"], "c": ["b"]}
-    assert flow.add(words, seq=lease.seq, attempt=lease.attempt).added == 2
+    assert flow.add(words, seq=lease.seq, attempt=lease.attempt, claim_no=lease.claim_no).added == 2
     assert flow.statuses() == {"a": "processing", "z": "waiting", "b": "waiting", "c": "waiting"}
     flow.complete("a")
     assert flow.run() == ["b", "z", "c"]
@@ -461,7 +461,7 @@ def test_a_job_that_lost_its_lease_adds_nothing(scene: Scene) -> None:
     flow.claim()
     lease = flow.leases["a"]
     flow.complete("a")
-    refused = flow.add({"b": ["a"]}, seq=lease.seq, attempt=lease.attempt).refused
+    refused = flow.add({"b": ["a"]}, seq=lease.seq, attempt=lease.attempt, claim_no=lease.claim_no).refused
     assert (refused, len(flow.nodes())) == ("lease_lost", 1)
 
 

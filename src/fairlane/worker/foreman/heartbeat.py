@@ -168,14 +168,12 @@ async def bury_stuck(
 
     Before the worker is retired: with it they would be released and run again, like all others that ran there.
     """
-    judged = {(a.seq, a.attempt) for a in stuck}
+    judged = {a.key for a in stuck}
     starts = tuple(
-        start_until(a, now_s, now_s if (a.seq, a.attempt) in judged else now_s + KILLED_S)
-        for a in running
-        if a.began_s <= now_s
+        start_until(a, now_s, now_s if a.key in judged else now_s + KILLED_S) for a in running if a.began_s <= now_s
     )
     answer = await store.arun(report_of(worker, starts))
-    left = judged - {(r.seq, r.attempt) for r in answer.refused}
+    left = {(seq, attempt) for seq, attempt, _ in judged - {refusal.key for refusal in answer.refused}}
     while left:
         reclaimed = (await store.arun(Reclaim())).reclaimed
         if not reclaimed:
@@ -192,8 +190,14 @@ def report_of(worker: WorkerId, starts: tuple[Start, ...]) -> Turn:
 def start_until(attempt: RunningAttempt, now_s: float, until_s: float) -> Start:
     """Report an attempt as begun, with a lease until then."""
     ran_s = max(now_s - attempt.began_s, 0.0)
-    return Start(seq=attempt.seq, attempt=attempt.attempt, timeout_s=(until_s - now_s + ran_s) / 2, ran_s=ran_s)
+    return Start(
+        seq=attempt.seq,
+        attempt=attempt.attempt,
+        claim_no=attempt.claim_no,
+        timeout_s=(until_s - now_s + ran_s) / 2,
+        ran_s=ran_s,
+    )
 
 
 def _start(attempt: RunningAttempt) -> Start:
-    return Start(seq=attempt.seq, attempt=attempt.attempt, timeout_s=attempt.timeout_s)
+    return Start(seq=attempt.seq, attempt=attempt.attempt, claim_no=attempt.claim_no, timeout_s=attempt.timeout_s)

@@ -103,9 +103,7 @@ def reset(work: Work, op: Reset) -> Steps[JobAct]:
 @handles
 def note(work: Work, op: Note) -> Steps[Noted]:
     [found] = yield from read_jobs(work, [op.seq])
-    if found is None or found.state.place != "leased":
-        return Noted(accepted=False)
-    if (found.state.worker, found.state.attempt) != (op.worker.hex, op.attempt):
+    if found is None or not found.is_leased_to(op):
         return Noted(accepted=False)
     new = [LogLine(at=from_us(work.now), attempt=op.attempt, message=message) for message in op.log]
     lines = [*read_log(found), *new][-LOG_LINES:]

@@ -10,7 +10,7 @@ import msgspec
 
 from fairlane.core.ids import JobId, Seq
 from fairlane.core.job import Attempt, Job, SignalWait, StepRecord
-from fairlane.core.ops import GetJob, JobDetail, LogLine
+from fairlane.core.ops import GetJob, JobDetail, LogLine, Note, ReadSteps
 from fairlane.stores.instants import from_us, maybe_from_us
 from fairlane.stores.redis.states import (
     JobState,
@@ -36,6 +36,11 @@ class KeptJob(NamedTuple):
     body: KeptBody
     state: JobState
     facts: dict[bytes, bytes]
+
+    def is_leased_to(self, op: Note | ReadSteps) -> bool:
+        """Whether the attempt that an operation names holds its lease."""
+        state, named = self.state, (op.worker.hex, op.attempt, op.claim_no)
+        return state.place == "leased" and (state.worker, state.attempt, state.claim) == named
 
 
 @handles

@@ -92,8 +92,11 @@ local function waiting_state(place, due, counters, put_off)
   }
 end
 
-local function is_leased_to(job, worker, attempt)
-  return job and job.state.place == 'leased' and job.state.worker == worker and job.state.attempt == attempt
+-- `claim`: of the lease that is named. The number alone may be that of a job which this server has lost.
+local function is_leased_to(job, worker, attempt, claim)
+  local state = job and job.state
+  return state and state.place == 'leased' and state.worker == worker and state.attempt == attempt
+    and state.claim == claim
 end
 
 local function number(value) return value or 0 end
@@ -221,17 +224,18 @@ end
 local PLAIN = {kind = 'completed'}
 
 -- End attempts whose lease is still the worker's; returns the others, except repeats of recorded ones. `given` has a
--- list of each: numbers, attempts, how long they ran (if that is known), how long ago they ended; then by place those
--- that are no completions without a result. `counted`: somebody may wait for the room that their leases leave.
+-- list of each: numbers, attempts, claims, how long they ran (if that is known), how long ago they ended; then by place
+-- those that are no completions without a result. `counted`: somebody may wait for the room that their leases leave.
 local function settle(worker, given, now, counted)
-  local seqs, attempts, ran, ago, others = given[1], given[2], given[3], given[4], given[5]
+  local seqs, attempts, claims, ran, ago, others = unpack(given, 1, 6)
   local texts, done, rest, left, refused, shared = {}, {}, {}, {}, {}, {}
   for place = 1, #seqs do texts[place] = text_of(seqs[place]) end
   for place, kept in ipairs(read_in_lots(STATE, texts)) do
     local seq = seqs[place]
     local queue, tenant, task
     if kept and not (others[place] or jobs[seq] or done[seq]) then
-      queue, tenant, task = complete(texts[place], worker, attempts[place], kept, ran[place], now - ago[place], shared)
+      queue, tenant, task = complete(
+        texts[place], worker, attempts[place], claims[place], kept, ran[place], now - ago[place], shared)
     end
     if not queue then
       rest[#rest + 1], left[#left + 1] = place, seq
@@ -245,7 +249,7 @@ local function settle(worker, given, now, counted)
   local found, leaseless = read_jobs(left), {}
   for number, place in ipairs(rest) do
     local job = found[number]
-    if is_leased_to(job, worker, attempts[place]) then
+    if is_leased_to(job, worker, attempts[place], claims[place]) then
       local ended_at, started = now - ago[place], job.state.started
       if not started and ran[place] then started = ended_at - ran[place] end
       settle_one(job, others[place] or PLAIN, started, ended_at, now)
@@ -256,7 +260,7 @@ local function settle(worker, given, now, counted)
   for _, pair in ipairs(leaseless) do
     local place = pair[2]
     if not is_repeat(pair[1], worker, attempts[place], others[place] or PLAIN) then
-      refused[#refused + 1] = {seqs[place], attempts[place]}
+      refused[#refused + 1] = {seqs[place], attempts[place], claims[place]}
     end
   end
   return refused
@@ -267,7 +271,7 @@ local function start(worker, starts, now)
   local refused = {}
   for _, given in ipairs(starts) do
     local job = read_job(given.seq)
-    if is_leased_to(job, worker, given.attempt) then
+    if is_leased_to(job, worker, given.attempt, given.claim_no) then
       local state = {}
       for name, value in pairs(job.state) do state[name] = value end
       local began = now - given.ran
@@ -276,7 +280,7 @@ local function start(worker, starts, now)
       state.alone = given.alone or nil
       move(job, state)
     else
-      refused[#refused + 1] = {given.seq, given.attempt}
+      refused[#refused + 1] = {given.seq, given.attempt, given.claim_no}
     end
   end
   return refused

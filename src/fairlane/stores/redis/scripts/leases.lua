@@ -96,11 +96,12 @@ elseif what == 'replace' then
 elseif what == 'retire' then
   local held = numbers(call('ZRANGE', P .. 'leases:' .. op.worker, 0, -1))
   table.sort(held)
-  local attempts, ago, outcomes = {}, {}, {}
+  local attempts, claims, ago, outcomes = {}, {}, {}, {}
   for place, job in ipairs(read_jobs(held)) do
-    attempts[place], ago[place], outcomes[place] = job.state.attempt, 0, {kind = 'released'}
+    attempts[place], claims[place] = job.state.attempt, job.state.claim
+    ago[place], outcomes[place] = 0, {kind = 'released'}
   end
-  settle(op.worker, {held, attempts, {}, ago, outcomes}, now)
+  settle(op.worker, {held, attempts, claims, {}, ago, outcomes}, now)
   write_jobs()
   if #ended_nodes > 0 then end_nodes(now) end
   forget_worker(op.worker)

@@ -508,17 +508,19 @@ local function lease(row, text, dedup, worker, claim, nth, lane, now, started, d
   return packed
 end
 
-local function complete(text, worker, attempt, kept, ran, ended, shared)
+local function complete(text, worker, attempt, claim, kept, ran, ended, shared)
   local due = kept:sub(DUE, DUE + 8)
-  if shared.attempt ~= attempt or due:byte() ~= 207 or kept:sub(1, DUE - 1) ~= LEASED
+  if shared.attempt ~= attempt or shared.claim ~= claim or due:byte() ~= 207 or kept:sub(1, DUE - 1) ~= LEASED
     or kept:sub(DUE + 9, shared.upto) ~= shared.between then
     if kept:byte(1) ~= 220 then return nil end -- it waits
-    local _, place, due_at, nth_attempt, attempts, crashes, _, _, _, _, holder, leased, deadline, cancel, _, _, started, _,
+    local _, place, due_at, nth_attempt, attempts, crashes, _, _, _, _, holder, leased, deadline, cancel, _, _, started, claimed,
       _, _, _, tenant, queue, task, _, _, dedup, nth = unpack_limit(kept, 27, #LEASED_HEADER)
-    if place ~= 'leased' or holder ~= worker or nth_attempt ~= attempt or cancel or dedup then return nil end
+    if place ~= 'leased' or holder ~= worker or nth_attempt ~= attempt or claimed ~= claim or cancel or dedup then
+      return nil
+    end
     due = pack(due_at)
     -- All but its due time and its place in the claim, if the first has the usual length.
-    shared.attempt, shared.upto = #due == 9 and attempt or nil, #kept - #pack(nth)
+    shared.attempt, shared.claim, shared.upto = #due == 9 and attempt or nil, claim, #kept - #pack(nth)
     shared.between = kept:sub(DUE + 9, shared.upto)
     shared.tenant, shared.queue, shared.task, shared.started, shared.leases = tenant, queue, task, started, LEASES .. worker
     shared.times = pack(attempt, attempts, crashes, nil, nil, nil, nil, worker, leased, deadline, nil)

@@ -6,7 +6,7 @@ local what, op = ARGV[2], unpacked(ARGV[3])
 
 local function leased()
   local job = read_job(op.seq)
-  return is_leased_to(job, op.worker, op.attempt) and job or nil
+  return is_leased_to(job, op.worker, op.attempt, op.claim_no) and job or nil
 end
 
 local function step_of(job) return call('HGET', facts_key(job), 'step:' .. op.n) end

@@ -16,7 +16,7 @@ end
 
 local unstarted = op.starts and start(worker, op.starts, now) or {}
 if op.outcomes then
-  for _, outcome in pairs(op.outcomes[5]) do
+  for _, outcome in pairs(op.outcomes[6]) do
     if outcome.result then outcome.result = ARGV[2 + outcome.result] end
   end
 end

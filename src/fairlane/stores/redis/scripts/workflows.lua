@@ -146,7 +146,7 @@ local function extend()
   if newer then return newer end
   if not in_scope() then return {'not_found'} end
   local guard = op.seq and read_job(op.seq)
-  if op.seq and not (guard and guard.state.place == 'leased' and guard.state.attempt == op.attempt) then
+  if op.seq and not is_leased_to(guard, op.worker or (guard and guard.state.worker), op.attempt, op.claim_no) then
     return {'lease_lost'}
   end
   local key, flow, joins = P .. 'workflow:' .. op.id, flow_of(op.id), {}

@@ -86,7 +86,8 @@ def extend_workflow(work: Work, op: AddNodes) -> Steps[NodesAdded]:
         jobs, nodes = [op.jobs[place] for place in new], [op.nodes[place] for place in new]
         header, bodies = _jobs(op.workflow, jobs, nodes, int(first))
         header |= {"id": workflow, "first": int(first), "gates": op.gates, "behind": op.behind}
-        header |= {"tenant": op.scope.tenant, "seq": op.seq, "attempt": op.attempt}
+        header |= {"tenant": op.scope.tenant, "seq": op.seq, "attempt": op.attempt, "claim_no": op.claim_no}
+        header |= {"worker": None if op.worker is None else op.worker.hex}
         header |= {"max_nodes": op.max_nodes, "capacity": op.capacity, "version": work.limits.version}
         too_long, terms = terms_of(work.limits.in_force(op.limits), jobs, warns=False)
         header |= {"too_long": too_long is not None, "terms": terms}

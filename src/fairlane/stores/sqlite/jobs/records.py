@@ -12,6 +12,7 @@ from fairlane.core.ops import LOG_LINES, GetJob, JobDetail, JobFilter, JobPage, 
 from fairlane.stores.instants import from_us, to_us
 from fairlane.stores.sqlite.driver import Row
 from fairlane.stores.sqlite.durable_steps import read_steps
+from fairlane.stores.sqlite.facts import is_leased
 from fairlane.stores.sqlite.rows import Condition, RowReader, bounded, equal, given_or_own_id, in_scope, joined
 from fairlane.stores.sqlite.signals import read_wait
 from fairlane.stores.sqlite.transaction import Transaction, as_list, change, reading
@@ -65,7 +66,6 @@ _IN_STATUS: dict[Status, tuple[str, ...]] = {
     "dead": ("(select seq from fairlane_done where status = 'dead' and status <> 'completed') f",),
     "cancelled": ("(select seq from fairlane_done where status = 'cancelled' and status <> 'completed') f",),
 }
-_HOLDS = "select 1 from fairlane_lease where seq = ? and attempt = ? and worker = ?"
 _NOTE = """
 insert into fairlane_note (seq, progress, log) values (?1, ?2, ?3)
 on conflict (seq) do update set progress = coalesce(?2, progress), log = ?3
@@ -135,7 +135,7 @@ def _job_conditions(where: JobFilter) -> list[Condition]:
 
 @change
 def note(tx: Transaction, op: Note) -> Noted:
-    if not tx.db.execute(_HOLDS, (op.seq, op.attempt, op.worker.bytes)):
+    if not is_leased(tx, op):
         return Noted(accepted=False)
     _, lines = read_note(tx, op.seq)
     new = [LogLine(at=from_us(tx.now), attempt=op.attempt, message=message) for message in op.log]

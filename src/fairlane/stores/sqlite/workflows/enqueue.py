@@ -10,6 +10,7 @@ from fairlane.core.limits import Limit
 from fairlane.core.ops import AddNodes, EnqueueWorkflow, NodesAdded, WorkflowReceipt
 from fairlane.core.workflows import TALLY_SIZE, GateSpec, NodeEnd, NodeSpec, WorkflowId
 from fairlane.stores.sqlite.enqueue import Quotas, count_depth, write
+from fairlane.stores.sqlite.facts import is_leased
 from fairlane.stores.sqlite.limits.in_force import applicable_limits
 from fairlane.stores.sqlite.listener import addresses_to_wake
 from fairlane.stores.sqlite.pauses import refusing_pause
@@ -40,7 +41,6 @@ select n.n, n.counts_for, n.again, n.skipped, d.status, l.status from fairlane_n
 left join fairlane_done d on d.seq = n.seq left join fairlane_dead_letter l on l.seq = n.seq
 where n.workflow = ? and n.name = ?
 """
-_HOLDS = "select 1 from fairlane_lease where seq = ? and attempt = ?"
 _NAMED = "select name from fairlane_node where workflow = ? and name in (select value from json_each(?))"
 
 
@@ -106,7 +106,7 @@ def extend_workflow(tx: Transaction, op: AddNodes) -> NodesAdded:
     workflow = find_workflow(tx, op.workflow, op.scope.tenant)
     if workflow is None:
         return NodesAdded(refused="not_found")
-    if op.seq is not None and not tx.db.execute(_HOLDS, (op.seq, op.attempt)):
+    if op.seq is not None and not is_leased(tx, op):
         return NodesAdded(refused="lease_lost")
     [(nodes, gates, cancelled_at)] = tx.db.execute(_NUMBERS, (workflow,))
     names = as_list([node.name for node in op.nodes])

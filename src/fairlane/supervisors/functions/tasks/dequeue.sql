@@ -1,6 +1,6 @@
 -- dequeue_next_available_task: lease the first task that is due and that nobody holds; null: there is none.
--- moves:  all of turn_v1 (promote, reclaim, claim ready -> leased)
--- guard:  see turn_v1: the ready row is ours by `for update skip locked`
+-- moves:  all of turn_v2 (promote, reclaim, claim ready -> leased)
+-- guard:  see turn_v2: the ready row is ours by `for update skip locked`
 -- uses:   ready_supervisors, scheduled_due, worker whole (as many rows as workers and leased tasks)
 --
 -- Who dequeues by SQL is a worker of Fairlane with one task and a heartbeat of five minutes: its row is made with the
@@ -35,7 +35,7 @@ begin
           '{supervisors}', '{}',
           '{"schema.version": 1e6, "schema.functions": 1e6}');  -- of no old release: these functions are replaced whole
   select t.seq into _seq
-  from turn_v1(_worker, 1, null, null, null, null, null, null, null, json_build_array(json_build_object(
+  from turn_v2(_worker, 1, null, null, null, null, null, null, null, json_build_array(json_build_object(
     'lane', 'queues', 'queues', array['supervisors'], 'limit', 1, 'start', 1, 'timeout_s', 300,
     'takes', json_build_array(json_build_object(
       'queue', 'supervisors', 'band', _first.band, 'tenant', _first.tenant, 'limit', 1)))),

@@ -22,7 +22,7 @@ $$;
 
 -- record_step_v1: record that a step of a running attempt returned; one that is recorded stays as it is.
 -- role:   worker
--- guard:  lease (seq, attempt, worker) exists, and is held until the step is in
+-- guard:  see holds_lease: held until the step is in
 -- uses:   lease_pkey, step_pkey
 create or replace function record_step_v1(_op json) returns json
 language plpgsql
@@ -33,8 +33,7 @@ declare
   _attempt  integer := (_op->>'attempt')::integer;
   _n        integer := (_op->>'n')::integer;
 begin
-  perform from lease where seq = _seq and attempt = _attempt and worker = (_op->>'worker')::uuid for key share;
-  if not found then
+  if not holds_lease(_op) then
     return json_build_object('accepted', false);
   end if;
   insert into step (seq, n, kind, name, attempt, at, ran_s, result)
@@ -47,20 +46,16 @@ $$;
 
 -- read_steps_v1: the recorded steps of the job that an attempt runs.
 -- role:   worker
--- guard:  lease (seq, attempt, worker) exists
+-- guard:  see holds_lease
 -- uses:   lease_pkey, step_pkey
 create or replace function read_steps_v1(_op json) returns json
-language plpgsql stable
+language plpgsql
 set search_path from current
 as $$
-declare
-  _seq bigint := (_op->>'seq')::bigint;
 begin
-  if not exists (
-    select from lease where seq = _seq and attempt = (_op->>'attempt')::integer and worker = (_op->>'worker')::uuid)
-  then
+  if not holds_lease(_op) then
     return json_build_object('accepted', false);
   end if;
-  return json_build_object('accepted', true, 'steps', steps_of(_seq));
+  return json_build_object('accepted', true, 'steps', steps_of((_op->>'seq')::bigint));
 end
 $$;

@@ -1,13 +1,12 @@
 -- note_v1: record the progress of a running attempt, and the newest 100 lines (LOG_LINES) of its log.
 -- role:   worker
--- guard:  lease (seq, attempt, worker) exists, and is held until these words are in
+-- guard:  see holds_lease: held until these words are in
 -- uses:   lease_pkey, note_pkey, log_line_pkey
 create or replace function note_v1(_op json) returns json
 language plpgsql
 set search_path from current
 as $$
 declare
-  _worker    uuid := (_op->>'worker')::uuid;
   _seq       bigint := (_op->>'seq')::bigint;
   _attempt   integer := (_op->>'attempt')::integer;
   _progress  double precision := (_op->>'progress')::double precision;
@@ -15,8 +14,7 @@ declare
   _now       timestamptz := now_of(_op);
   _lines     bigint;
 begin
-  perform from lease where seq = _seq and attempt = _attempt and worker = _worker for key share;
-  if not found then
+  if not holds_lease(_op) then
     return json_build_object('accepted', false);
   end if;
   insert into note as n (seq, progress, lines) values (_seq, _progress, cardinality(_log))

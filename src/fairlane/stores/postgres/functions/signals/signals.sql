@@ -97,7 +97,7 @@ $$;
 
 -- take_signal_v1: record the signal that a running attempt waits for, if it is there, or that its time is over.
 -- role:   worker
--- guard:  lease (seq, attempt, worker) exists, and is held until the step is in
+-- guard:  see holds_lease: held until the step is in
 -- uses:   lease_pkey, see unheard_signal
 create or replace function take_signal_v1(_op json) returns json
 language plpgsql
@@ -114,11 +114,10 @@ declare
   _until    timestamptz;
   _signal   signal;
 begin
-  select tenant into _tenant from lease
-  where seq = _seq and attempt = _attempt and worker = (_op->>'worker')::uuid for key share;
-  if not found then
+  if not holds_lease(_op) then
     return json_build_object('accepted', false);
   end if;
+  _tenant := (select tenant from lease where seq = _seq);
   if step_of(_seq, _n) is null then
     _signal := unheard_signal(_seq, _tenant, _name, _key);
     select until into _until from wait where seq = _seq and n = _n;

@@ -27,7 +27,7 @@ declare
 begin
   perform check_lease(lease_s);
   _until := register_claim(_token, lease_s, worker);
-  select t.seq, t.attempt into _got from turn_v1(
+  select t.seq, t.attempt into _got from turn_v2(
     _token, 1, null, null, null, null, null, null, null, json_build_array(json_strip_nulls(json_build_object(
       'lane', 'by hand', 'queues', _queues, 'types', _types, 'limit', 1, 'start', 1, 'look', 10000,
       'cursor', any_ready_tenant(_queues))))) t

@@ -1,3 +1,20 @@
+-- holds_lease: whether the attempt that an operation names holds its lease, which then stays until the caller's commit.
+-- guard:  lease (seq, attempt, claim_no, worker) exists; older code names no claim, nor who adds nodes a worker
+-- uses:   lease_pkey
+create or replace function holds_lease(_op json) returns boolean
+language plpgsql
+set search_path from current
+as $$
+begin
+  perform from lease l
+  where l.seq = (_op->>'seq')::bigint and l.attempt = (_op->>'attempt')::integer
+    and l.worker = coalesce((_op->>'worker')::uuid, l.worker)
+    and l.claim_no = coalesce((_op->>'claim_no')::bigint, l.claim_no)
+  for key share;
+  return found;
+end
+$$;
+
 -- leases_of: a worker's leases, or those of one of its claims, by seq and locked.
 -- uses:   lease (small: as many rows as jobs in flight)
 --

@@ -37,8 +37,8 @@ $$;
 --         gates before figures. (tests/faults/test_keys_in_opposite_order.py)
 -- moves:  complete leased -> completed, retry leased -> scheduled, snooze leased -> scheduled, die leased -> dead,
 --         stop leased -> cancelled, release leased -> ready, reclaim leased -> ready | dead | cancelled (crashed)
--- guard:  lease (seq, attempt, worker) exists; an outcome recorded already under that attempt and worker is accepted
---         again, and so is one of which nothing is to be recorded
+-- guard:  lease (seq, attempt, claim_no, worker) exists; an outcome recorded already under that attempt and worker is
+--         accepted again, and so is one of which nothing is to be recorded
 -- uses:   lease_pkey
 create or replace function settle_outcomes(
   _worker uuid, outcomes json, _now timestamptz, _max_crashes integer, out refused json, out freed freed_place[],
@@ -50,6 +50,7 @@ as $$
 declare
   _settled   bigint[];
   _attempts  integer[];
+  _claim_nos bigint[];
   _rates     jsonb[];
   _leased    timestamptz[];
   _back      boolean;
@@ -57,14 +58,15 @@ declare
 begin
   with o as materialized (
     select * from json_to_recordset(outcomes) as o (
-      kind text, seq bigint, attempt integer, ran_s double precision, ended_ago_s double precision, result json,
-      delay_s double precision, failure json, charged boolean, reason text, recorded boolean,
+      kind text, seq bigint, attempt integer, claim_no bigint, ran_s double precision, ended_ago_s double precision,
+      result json, delay_s double precision, failure json, charged boolean, reason text, recorded boolean,
       give_up_s double precision, suspension json)
   ), ended_here as (
     delete from lease l using o
     where l.seq = o.seq and l.attempt = o.attempt and l.worker = _worker
-    returning l.*, coalesce(o.recorded, true) as recorded, o.kind, o.result, o.delay_s, o.failure, o.reason,
-      o.give_up_s, o.suspension,
+      and l.claim_no = coalesce(o.claim_no, l.claim_no)
+    returning l.*, o.claim_no as named_claim, coalesce(o.recorded, true) as recorded, o.kind, o.result, o.delay_s,
+      o.failure, o.reason, o.give_up_s, o.suspension,
       case when o.kind = 'snoozed' and o.failure is not null
            then put_off_at(l.seq, o.failure->>'error_type') end as put_off_at,
       l.crashes + case o.kind when 'crashed' then 1 else 0 end as crashed,
@@ -83,7 +85,7 @@ begin
   ), gone as (
     select seq, queue, band, tenant, rank, due_at, type, attempt, worker, leased_at, deadline_at, suspect, deduped,
            timeout_s, kind, recorded, result, delay_s, suspension, reason, crashed, charged, counted, rates,
-           ended_at, began_at,
+           ended_at, began_at, named_claim,
            coalesce(status, given_up) as status, coalesce(given_up, outcome) as outcome,
            recorded or (kind = 'snoozed' and failure is not null and put_off_at is null) as kept,
            case kind when 'crashed' then own_failure(type, crashed, status = 'dead') else failure end as failure
@@ -123,7 +125,8 @@ begin
     where g.deduped and g.status is not null and j.seq = g.seq
       and k.tenant = j.tenant and k.type = j.type and k.key = j.dedup_key and k.seq = g.seq
   )
-  select array_agg(seq), array_agg(attempt), array_agg((queue, type, tenant)::freed_place) filter (where counted > 1),
+  select array_agg(seq), array_agg(attempt), array_agg(coalesce(named_claim, 0)),
+         array_agg((queue, type, tenant)::freed_place) filter (where counted > 1),
          array_agg(rates) filter (where (not recorded or kind = 'released' and began_at is null) and rates is not null),
          array_agg(leased_at) filter (where (not recorded or kind = 'released' and began_at is null)
          and rates is not null), bool_or(status is null and kind in ('released', 'crashed')),
@@ -131,7 +134,7 @@ begin
            'seq', seq, 'attempt', attempt, 'tenant', tenant, 'due_at', _now + delay_s * interval '1 second',
            'suspension', suspension)) filter (where status is null and suspension is not null),
          array_agg(seq) filter (where deduped and status is not null)
-  into _settled, _attempts, freed, _rates, _leased, _back, _suspended, ended from gone;
+  into _settled, _attempts, _claim_nos, freed, _rates, _leased, _back, _suspended, ended from gone;
   if _rates is not null then
     perform give_back(_rates, _leased);
   end if;
@@ -143,11 +146,12 @@ begin
   end if;
 
   refused := (
-    select json_agg(json_build_object('seq', o.seq, 'attempt', o.attempt) order by o.ord)
-    from rows from (json_to_recordset(outcomes) as (kind text, seq bigint, attempt integer,
+    select json_agg(json_build_object('seq', o.seq, 'attempt', o.attempt, 'claim_no', o.claim_no) order by o.ord)
+    from rows from (json_to_recordset(outcomes) as (kind text, seq bigint, attempt integer, claim_no bigint,
       recorded boolean)) with ordinality
-      as o (kind, seq, attempt, recorded, ord)
-    where o.recorded is distinct from false and (o.seq, o.attempt) not in (select * from unnest(_settled, _attempts))
+      as o (kind, seq, attempt, claim_no, recorded, ord)
+    where o.recorded is distinct from false
+      and (o.seq, o.attempt, coalesce(o.claim_no, 0)) not in (select * from unnest(_settled, _attempts, _claim_nos))
       and not exists (
         select from done d where d.seq = o.seq and d.attempt = o.attempt and d.worker = _worker
           and d.outcome = recorded_as(o.kind))

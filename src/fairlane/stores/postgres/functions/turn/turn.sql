@@ -1,4 +1,4 @@
--- turn_v1: the worker's one call: start, settle, promote, reclaim, claim; one commit.
+-- turn_v2: the worker's one call: start, settle, promote, reclaim, claim; one commit.
 -- role:   worker
 -- moves:  all of settle, promote, reclaim_lapsed and claim
 -- guard:  the worker's row is there, in time, and locked against being reclaimed half way
@@ -17,12 +17,12 @@
 -- The settings leave the planner only nested loops over indexes: a plan cached on an empty table cost 220 ms a claim
 -- at a million rows. Leases and their jobs lie side by side in their indexes and are joined by hashes: 2.5 us each for
 -- 500 of them, 2.9 looked up one by one.
-create or replace function turn_v1(
+create or replace function turn_v2(
   _worker uuid, _claim_no bigint,
   _seqs bigint[], _attempts integer[], _ran_s double precision[], _ended_ago_s double precision[], _results text[],
   outcomes json, starts json, wants json, _waiting boolean default false,
   _promote_limit integer default 1000, _reclaim_limit integer default 100, _at timestamptz default null,
-  _max_crashes integer default 3, limits json default null
+  _max_crashes integer default 3, limits json default null, _claim_nos bigint[] default null
 ) returns table (
   answer text, leased_at timestamptz, seq bigint, id uuid, attempt integer, started boolean, lane text, type text,
   tenant text, queue text, band smallint, due_at timestamptz, deadline_at timestamptz, payload text,
@@ -72,7 +72,7 @@ begin
   if starts is not null then _unstarted := mark_started(_worker, starts, _now); end if;
   if _seqs is not null then
     select s.refused, s.freed, s.ended into _refused, _freed, _ended
-    from settle_completions(_worker, _seqs, _attempts, _ran_s, _ended_ago_s, _results, _now) s;
+    from settle_completions(_worker, _seqs, _attempts, _claim_nos, _ran_s, _ended_ago_s, _results, _now) s;
   end if;
   if outcomes is not null then
     select s.refused, _freed || s.freed, _ended || s.ended into _unsettled, _freed, _ended
@@ -135,6 +135,30 @@ begin
     where l.seq = any(_got.seqs) and j.seq = any(_got.seqs)
     order by l.nth;
   end if;
+end
+$$;
+
+-- turn_v1: turn_v2 for code that names no claims.
+-- role:   worker
+-- moves:  all of turn_v2
+create or replace function turn_v1(
+  _worker uuid, _claim_no bigint,
+  _seqs bigint[], _attempts integer[], _ran_s double precision[], _ended_ago_s double precision[], _results text[],
+  outcomes json, starts json, wants json, _waiting boolean default false,
+  _promote_limit integer default 1000, _reclaim_limit integer default 100, _at timestamptz default null,
+  _max_crashes integer default 3, limits json default null
+) returns table (
+  answer text, leased_at timestamptz, seq bigint, id uuid, attempt integer, started boolean, lane text, type text,
+  tenant text, queue text, band smallint, due_at timestamptz, deadline_at timestamptz, payload text,
+  max_attempts integer, category text, extra text
+)
+language plpgsql
+set search_path from current
+as $$
+begin
+  return query select * from turn_v2(
+    _worker, _claim_no, _seqs, _attempts, _ran_s, _ended_ago_s, _results, outcomes, starts, wants, _waiting,
+    _promote_limit, _reclaim_limit, _at, _max_crashes, limits);
 end
 $$;
 
@@ -331,14 +355,15 @@ end
 $$;
 
 -- mark_started: attempts have begun, `ran_s` ago; returns those whose lease is gone.
--- guard:  lease (seq, attempt, worker) exists
+-- guard:  lease (seq, attempt, claim_no, worker) exists
 -- uses:   lease_pkey
 create or replace function mark_started(_worker uuid, starts json, _now timestamptz) returns json
 language plpgsql
 as $$
 declare
-  _marked    bigint[];
-  _attempts  integer[];
+  _marked     bigint[];
+  _attempts   integer[];
+  _claim_nos  bigint[];
 begin
   with marked as (
     update lease l
@@ -346,15 +371,17 @@ begin
         deadline_at = _now + (2 * s.timeout_s - coalesce(s.ran_s, 0)) * interval '1 second',
         alone = coalesce(s.alone, false)
     from json_to_recordset(starts) as s (
-      seq bigint, attempt integer, timeout_s double precision, ran_s double precision, alone boolean)
+      seq bigint, attempt integer, claim_no bigint, timeout_s double precision, ran_s double precision, alone boolean)
     where l.seq = s.seq and l.attempt = s.attempt and l.worker = _worker
-    returning l.seq, l.attempt
+      and l.claim_no = coalesce(s.claim_no, l.claim_no)
+    returning l.seq, l.attempt, coalesce(s.claim_no, 0) as claim_no
   )
-  select array_agg(seq), array_agg(attempt) into _marked, _attempts from marked;
+  select array_agg(seq), array_agg(attempt), array_agg(claim_no) into _marked, _attempts, _claim_nos from marked;
   return (
-    select json_agg(json_build_object('seq', s.seq, 'attempt', s.attempt) order by s.ord)
-    from rows from (json_to_recordset(starts) as (seq bigint, attempt integer)) with ordinality as s (seq, attempt, ord)
-    where (s.seq, s.attempt) not in (select * from unnest(_marked, _attempts))
+    select json_agg(json_build_object('seq', s.seq, 'attempt', s.attempt, 'claim_no', s.claim_no) order by s.ord)
+    from rows from (json_to_recordset(starts) as (seq bigint, attempt integer, claim_no bigint)) with ordinality
+      as s (seq, attempt, claim_no, ord)
+    where (s.seq, s.attempt, coalesce(s.claim_no, 0)) not in (select * from unnest(_marked, _attempts, _claim_nos))
   );
 end
 $$;

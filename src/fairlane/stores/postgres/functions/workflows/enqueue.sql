@@ -204,7 +204,7 @@ $$;
 -- add_nodes_v1: add nodes to a workflow that is there; names that are taken are left out.
 -- role:   worker, api
 -- moves:  enqueue new -> ready | scheduled | held
--- guard:  the workflow's row is locked; the lease (seq, attempt) where one is given; parents cannot end meanwhile
+-- guard:  the workflow's row is locked; see holds_lease, where one is given; parents cannot end meanwhile
 --         (tests/faults/test_keys_in_opposite_order.py)
 -- uses:   workflow_id_key, node_name, lease_pkey
 create or replace function add_nodes_v1(_op json) returns json
@@ -233,11 +233,8 @@ begin
   if not found then
     return json_build_object('refused', 'not_found');
   end if;
-  if _seq is not null then
-    perform from lease where seq = _seq and attempt = (_op->>'attempt')::integer for update;
-    if not found then
-      return json_build_object('refused', 'lease_lost');
-    end if;
+  if _seq is not null and not holds_lease(_op) then
+    return json_build_object('refused', 'lease_lost');
   end if;
   perform hold_still(k.seq) from (
     select k.seq from json_array_elements(_op->'behind') b join node k on k.workflow = _w.seq and k.name = b->>0
