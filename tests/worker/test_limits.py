@@ -11,7 +11,7 @@ from fairlane.core.ids import WorkerId
 from fairlane.core.limits import Limit, Rate
 from fairlane.core.ops import Renew, SetLimit, Turn, Want
 from fairlane.core.profiles import ANY, Lane
-from fairlane.worker.limits import KnownLimits
+from fairlane.worker.state import KnownLimits
 from tests.worker.conftest import Works, eventually
 
 QUEUES = ("critical", "default", "bulk")
