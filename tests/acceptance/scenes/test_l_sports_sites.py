@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 from collections.abc import Iterator
 from datetime import timedelta
@@ -147,6 +148,69 @@ def test_health_by_type_percentiles_and_the_alert_of_a_breaker_that_opens(app: F
     minutes = app.statistics.minutes(now - timedelta(minutes=2), now + timedelta(minutes=1), type="email")
     assert sum(row.completed for row in minutes.rows) == 20
     assert sum(row.dead for row in minutes.rows) == 5
+
+
+@pytest.mark.requirement("L8", "L20")
+@pytest.mark.parametrize("held_by", ["breaker", "pause"])
+def test_troubleshooting_a_service_that_is_down_at_a_sql_prompt(app: Fairlane, held_by: str) -> None:
+    calls: list[int] = []
+
+    @app.task(name="webhook", breaker=Breaker("utp", threshold=3, cooldown=60.0), retry=Retry(base_s=0.01, jitter=0.0))
+    def webhook(site: int) -> None:
+        calls.append(site)
+        if len(calls) <= 3:
+            raise ConnectionError("refused")
+
+    for site in range(3):
+        webhook.enqueue(site)
+    sql = psycopg.connect(app.runtime.settings.url, autocommit=True)
+    sql.execute("set search_path = fairlane, public")
+    with sql, app.running(slots=1):
+        eventually(lambda: len(calls) == 3)
+        if held_by == "pause":
+            app.tasks.pause("webhook", by="admin@lipas.fi")
+            app.breakers.reset("utp", by="admin@lipas.fi")
+        backoff_is_over = "select from job_record where attempts = 1 and status = 'pending'"
+        eventually(lambda: sql.execute(backoff_is_over).rowcount == 3)
+        recent = sql.execute(
+            "SELECT type, COUNT(*) as failures, MAX(last_error_at) as latest_failure FROM jobs "
+            "WHERE status = 'failed' AND last_error_at > NOW() - INTERVAL '1 hour' GROUP BY type;"
+        ).fetchall()
+        assert [(row[0], row[1]) for row in recent] == [("webhook", 3)]
+        if held_by == "pause":
+            app.tasks.resume("webhook", by="admin@lipas.fi")
+        else:
+            closed = sql.execute("UPDATE circuit_breakers SET state = 'closed' WHERE service_name = 'utp'")
+            assert closed.rowcount == 1
+            assert app.audit.list(action="breaker_reset").records[0].by == "postgres"
+        snooze_ends = "update scheduled set due_at = now()"
+        eventually(lambda: sql.execute(snooze_ends) and len(calls) == 6)
+
+
+@pytest.mark.requirement("L15", "L20")
+def test_jobs_stuck_in_processing_are_reset_by_the_statement_of_the_document(app: Fairlane) -> None:
+    runs: list[int] = []
+
+    @app.task(name="analysis", timeout=3600)
+    async def analysis(site: int) -> None:
+        runs.append(site)
+        if len(runs) == 1:
+            await asyncio.Event().wait()
+
+    stuck = analysis.enqueue(7)
+    with psycopg.connect(app.runtime.settings.url, autocommit=True) as sql, app.running():
+        sql.execute("set search_path = fairlane, public")
+        eventually(lambda: len(runs) == 1 and stuck.status() == "processing")
+        sql.execute("update lease set started_at = started_at - interval '2 hours'")
+        reset = sql.execute(
+            "UPDATE jobs SET status = 'pending', started_at = null "
+            "WHERE status = 'processing' AND started_at < NOW() - INTERVAL '1 hour';"
+        )
+        assert reset.rowcount == 1
+        eventually(lambda: stuck.status() == "completed")
+    assert [attempt.outcome for attempt in app.jobs.detail(stuck.id).attempts] == ["released", "completed"]
+    assert stuck.job().attempts == 0
+    assert app.audit.list(action="job_reset").records[0].target == f"job:{stuck.id}"
 
 
 @pytest.mark.requirement("L15")

@@ -145,6 +145,8 @@ begin
   execute format(
     'grant select on %1$I.job_record, %1$I.attempt_record, %1$I.dead_letter_record, %1$I.jobs, %1$I.dead_letter_jobs, '
     '%1$I.job_metrics, %1$I.job_queue_health to %2$I, %3$I', _schema, _api, _read);
+  execute format(  -- their triggers call what the api role may call, and refuse the rest
+    'grant insert, update, delete on %1$I.jobs, %1$I.dead_letter_jobs to %2$I', _schema, _api);
 
   -- Functions: what somebody may call runs as the engine, wherever the caller stands; what only they call has no other
   -- callers. Those of earlier releases stay as they are: older code calls them until the schema is contracted.
@@ -165,6 +167,7 @@ begin
       execute format('grant execute on function %s to %I', _found.name, _whose);
     end loop;
   end loop;
-  execute format('grant execute on function %I.flat(json) to %I, %I', _schema, _api, _read);
+  execute format('grant execute on function %1$I.flat(json), %1$I.as_jsonb(text), %1$I.not_made(jsonb, jsonb, jsonb) '
+                 'to %2$I, %3$I', _schema, _api, _read);
 end
 $isolate$;

@@ -12,3 +12,15 @@ create or replace function shallow(found json) returns json language sql immutab
 return case when octet_length(found::text) <= 8192 and found::text !~ '\\u'
   and length(translate(found::text, '[{', '')) >= length(found::text) - 64
             then found end;
+
+-- as_jsonb: a payload for people's queries. What jsonb cannot hold (an escaped NUL, a number beyond all) is shown as
+--         its text: one odd payload that came in by SQL must not fail a listing.
+create or replace function as_jsonb(_text text) returns jsonb
+language plpgsql immutable strict
+as $$
+begin
+  return _text::jsonb;
+exception when data_exception or program_limit_exceeded then
+  return to_jsonb(_text);
+end
+$$;
