@@ -207,8 +207,6 @@ class SpoolFull(QueueFull):
 
 
 class QueuePaused(FairlaneError):
-    code = "queue_paused"
-
     def __init__(self, kind: str, name: str, reason: str | None) -> None:
         self.kind, self.name, self.reason = kind, name, reason
         noun = "task" if kind == "type" else kind
@@ -230,8 +228,6 @@ class PermissionDenied(FairlaneError, PermissionError):
 
 
 class RoleMissing(FairlaneError, PermissionError):
-    code = "role_missing"
-
     def __init__(self, roles: Sequence[str]) -> None:
         self.roles = tuple(roles)
         named = " and ".join(f'"{role}"' for role in roles)
@@ -241,9 +237,8 @@ class RoleMissing(FairlaneError, PermissionError):
 class NoTransaction(FairlaneError, RuntimeError):
     def __init__(self) -> None:
         super().__init__(
-            "this connection is outside a transaction (autocommit): "
-            "the tenant would be forgotten before your next statement. "
-            "Begin one first, or write: with fairlane.isolation.tenant_transaction(conn): …"
+            "this connection is outside a transaction (autocommit): the tenant would be forgotten before your next "
+            "statement. Begin one first, or write: with fairlane.isolation.tenant_transaction(conn): …"
         )
 
 

@@ -9,9 +9,8 @@ import msgspec
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
-from fairlane.core.payload.clean_text import is_clean
 from fairlane.core.payload.codec import encode_plain, encode_value
-from fairlane.core.payload.secrets import _TELLING, find
+from fairlane.core.payload.secrets import _TELLING, find, is_clean
 from tests.support.leaks import KEYS, LEAKS
 from tests.unit.test_secrets import CARDS, HARMLESS_NAMES, SENSITIVE_NAMES, TELLING
 

@@ -58,7 +58,9 @@ SHARED = {"Cancel": "the operation, whose SQL function bears its name, and what 
 RETIRED = re.compile(
     r"\b(heed(s|ed|ing)?|look(s|ed|ing)? round|said out loud|go(es)? on behind|gave nothing|so many)\b", re.I
 )
-LONGEST = 510
+LONGEST = 500
+LONGEST_OF_ERRORS = 540
+"""One module by rule, an entry for each error."""
 """Lines; only the errors come near it, one class for each thing that can go wrong under one table of contents."""
 
 
@@ -105,7 +107,9 @@ def test_there_are_no_more_modules_than_a_reader_can_place() -> None:
 
 
 def test_no_module_is_longer_than_a_reader_can_hold() -> None:
-    assert [name_of(path) for path in MODULES if len(path.read_text("utf-8").splitlines()) > LONGEST] == []
+    lengths = {name_of(path): len(path.read_text("utf-8").splitlines()) for path in MODULES}
+    assert lengths.pop("errors.py") <= LONGEST_OF_ERRORS
+    assert {name: length for name, length in lengths.items() if length > LONGEST} == {}
 
 
 def test_lines_of_sql_fit_120_columns() -> None:

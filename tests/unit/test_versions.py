@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from fairlane.core.payload.versions import Upcasters, check_version
+from fairlane.core.payload.codec import Upcasters, check_version
 from fairlane.errors import InvalidOption, InvalidPayload
 
 

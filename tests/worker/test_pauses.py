@@ -7,13 +7,13 @@ import asyncio
 import pytest
 
 from fairlane.core.profiles import ANY, Lane
-from fairlane.worker import pauses
+from fairlane.worker import watchdog
 from tests.worker.conftest import Works, eventually
 
 
 @pytest.mark.requirement("L15")
 def test_what_was_claimed_ahead_of_a_pause_goes_back(works: Works, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pauses, "CHECK_S", 0.02)
+    monkeypatch.setattr(watchdog, "PAUSES_S", 0.02)
     go_on = asyncio.Event()
     ran: list[int] = []
 

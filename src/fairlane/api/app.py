@@ -26,7 +26,6 @@ from fairlane.api.routes import (
     health,
     jobs,
     limits,
-    metrics,
     pauses,
     queues,
     schedules,
@@ -41,7 +40,7 @@ from fairlane.api.routes import (
 from fairlane.api.sse import POLL_S, EventFeed
 from fairlane.client.app import Fairlane
 
-# `metrics` precedes `tenants`, whose `{name}/` also matches names with slashes.
+# `health` with the metrics precedes `tenants`, whose `{name}/` also matches names with slashes.
 RESOURCES = (
     *(
         health,
@@ -51,7 +50,6 @@ RESOURCES = (
         claims,
         dead_letters,
         queues,
-        metrics,
         tenants,
         pauses,
         limits,

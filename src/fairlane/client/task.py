@@ -24,9 +24,8 @@ from fairlane.core.error_classes import Classifier
 from fairlane.core.job import DEFAULT_PRIORITY, ErrorClass, Lease
 from fairlane.core.limits import read_rate
 from fairlane.core.names import check_queue_name, check_task_name
-from fairlane.core.payload.codec import decode, encode, is_plain
+from fairlane.core.payload.codec import Upcast, Upcasters, check_version, decode, encode, is_plain
 from fairlane.core.payload.secrets import SensitivePolicy
-from fairlane.core.payload.versions import Upcast, Upcasters, check_version
 from fairlane.core.retry import Retry
 from fairlane.core.schedules import CatchUp, Overlap
 from fairlane.errors import InvalidOption, InvalidPayload, NeedsNewerCode, UnreadablePayload, nearest, shown

@@ -24,7 +24,6 @@ from fairlane.worker.config import WorkerConfig
 from fairlane.worker.duties import Duties
 from fairlane.worker.isolated.children import Children
 from fairlane.worker.lanes import Slot
-from fairlane.worker.pauses import PauseMonitor
 from fairlane.worker.progress import ProgressWriter
 from fairlane.worker.resources import WorkerScope
 from fairlane.worker.runner import SlotRunner
@@ -34,7 +33,7 @@ from fairlane.worker.state import WorkerState
 from fairlane.worker.threads import Threads
 from fairlane.worker.turns import TurnLoop, Unanswered
 from fairlane.worker.wakeups import WakeUpListener
-from fairlane.worker.watchdog import Watchdog
+from fairlane.worker.watchdog import PauseMonitor, Watchdog
 
 log = GuardedLogger("fairlane.worker")
 

@@ -18,8 +18,8 @@ from fairlane.client.logs import GuardedLogger
 from fairlane.client.store_access import StoreAccess
 from fairlane.core.ids import LeaseKey, WorkerId
 from fairlane.core.job import Lease
-from fairlane.core.job_events import job_event
 from fairlane.core.ops import AddEvents, EventDraft
+from fairlane.core.ops.events import job_event
 from fairlane.core.outcome import Died, Outcome
 from fairlane.errors import FairlaneError
 

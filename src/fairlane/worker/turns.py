@@ -8,8 +8,8 @@ import msgspec
 
 from fairlane.client.logs import GuardedLogger
 from fairlane.core.job import Lease
-from fairlane.core.job_events import loss_events
 from fairlane.core.ops import Turn, TurnResult, Want
+from fairlane.core.ops.events import loss_events
 from fairlane.core.outcome import Died, Failure, Outcome
 from fairlane.core.payload.storable import fingerprint
 from fairlane.errors import FairlaneError, StoreClosed, StoreRefused, StoreUnavailable

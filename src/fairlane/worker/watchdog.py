@@ -1,4 +1,4 @@
-"""Stops attempts past their timeout, and releases prefetched jobs that find no slot here. No timer per job."""
+"""Stops attempts past their timeout, and releases prefetched jobs that are paused or find no slot. No timer per job."""
 
 from __future__ import annotations
 
@@ -6,13 +6,18 @@ import asyncio
 
 from fairlane.client.logs import GuardedLogger
 from fairlane.core.ids import LeaseKey
+from fairlane.core.job import Lease
+from fairlane.core.ops import ListPauses
 from fairlane.core.ops.turn import START_BY_S
+from fairlane.errors import StoreError, StoreUnavailable
 from fairlane.worker.state import WorkerState
 
 log = GuardedLogger("fairlane.worker")
 
 WATCH_S = 0.1
 """Seconds between checks, while anything runs or waits for a slot."""
+PAUSES_S = 1.5
+"""Seconds between looks at the pauses, while jobs are held."""
 HELD_S = 2.0
 """How long a prefetched job waits for a slot here: another worker may have one free."""
 
@@ -50,3 +55,40 @@ class Watchdog:
                 # The store buries it as stuck; only the foreman can end it, with the whole process.
                 self._reported.add(lease.key)
                 log.error("job %s (%s) ignores its timeout of %g s", lease.id, lease.type, slot.timeout_s)
+
+
+class PauseMonitor:
+    """Releases held jobs of paused queues, types and tenants. A Turn applies pauses by itself."""
+
+    def __init__(self, state: WorkerState) -> None:
+        self._state = state
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(PAUSES_S)
+            try:
+                await self.run_once()
+            except StoreUnavailable as error:
+                self._state.outage.failed(error)
+            except StoreError as error:
+                log.warning("pauses could not be read: %s", error)
+
+    async def run_once(self) -> int:
+        """Release held jobs that are paused; how many."""
+        state = self._state
+        if not any(lane.held for lane in state.lanes):
+            return 0
+        paused = {(pause.kind, pause.name) for pause in (await state.app.runtime.store.arun(ListPauses())).pauses}
+
+        def is_paused(lease: Lease) -> bool:
+            return not paused.isdisjoint(
+                (("queue", lease.queue), ("type", lease.type), ("tenant", lease.tenant)),
+            )
+
+        count = 0
+        for lane in state.lanes:
+            unwanted = sum(map(is_paused, lane.held))
+            if unwanted:
+                state.give_back(lane, is_paused)
+            count += unwanted
+        return count

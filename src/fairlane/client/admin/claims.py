@@ -27,7 +27,6 @@ from fairlane.core.attempt_sums import AttemptStatistics
 from fairlane.core.error_classes import Classifier
 from fairlane.core.ids import WorkerId
 from fairlane.core.job import DEFAULT_QUEUE, ERROR_CLASSES, ErrorClass, Lease
-from fairlane.core.job_events import job_event, loss_events
 from fairlane.core.limits import Limit
 from fairlane.core.names import check_key, check_queue_name, check_task_name
 from fairlane.core.ops import (
@@ -44,6 +43,7 @@ from fairlane.core.ops import (
     TurnResult,
     Want,
 )
+from fairlane.core.ops.events import job_event, loss_events
 from fairlane.core.outcome import Completed, Died, Failure, Outcome, Released, Retried
 from fairlane.core.payload.storable import UnstorableResult, described_failure, encode_result, failure, safe_str
 from fairlane.core.retry import asked_delay_s, may_retry, retried

@@ -23,8 +23,8 @@ from fairlane.core.clock import Clock
 from fairlane.core.ids import SYSTEM_TENANT, JobId, uuid7
 from fairlane.core.job import PRIORITY_HEADER, JobSpec, Priorities, PriorityScope
 from fairlane.core.payload import secrets
-from fairlane.core.payload.clean_text import is_clean
 from fairlane.core.payload.codec import encode_plain, encode_value, size_warning
+from fairlane.core.payload.secrets import is_clean
 from fairlane.core.payload.validator import PayloadValidator
 from fairlane.core.queues import Router
 from fairlane.core.retry import Policy

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, ClassVar
 
 from msgspec import Struct
 
+from fairlane.core.job import Lease
 from fairlane.core.ops.base import Listing, Op, Scope
+from fairlane.core.ops.turn import Reclaimed
+from fairlane.core.outcome import Cancelled, Completed, Died, Outcome, Retried
 
 WATCHED_FOR_S = 30.0
 """A reader with `watch` counts as watching for this long."""
@@ -36,6 +40,12 @@ EVENT_KINDS = (
     "events_left_out",
 )
 """Every kind that this release writes; described in docs/guides/http-api.md."""
+_OF_OUTCOMES: dict[type[Outcome], str] = {
+    Completed: "job_completed",
+    Retried: "job_failed",
+    Died: "job_dead",
+    Cancelled: "job_cancelled",
+}
 
 
 class EventDraft(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -89,3 +99,37 @@ class ReadEvents(Op[EventPage], frozen=True, kw_only=True):
     limit: int = 200
     watch: bool = False
     """From now on, and for WATCHED_FOR_S, somebody watches."""
+
+
+def job_event(lease: Lease, outcome: Outcome, ran_s: float) -> EventDraft | None:
+    """The event of an ended attempt; None: it ends another time."""
+    kind = _OF_OUTCOMES.get(type(outcome))
+    if kind is None:
+        return None
+    data: dict[str, Any] = {
+        "id": str(lease.id),
+        "type": lease.type,
+        "queue": lease.queue,
+        "attempt": lease.attempt,
+        "ran_s": round(ran_s, 6),
+    }
+    if isinstance(outcome, (Retried, Died)):
+        data["error_type"] = outcome.failure.error_type
+        data["error_class"] = outcome.failure.error_class
+    return EventDraft(kind=kind, tenant=lease.tenant, data=data)
+
+
+def loss_events(reclaimed: Iterable[Reclaimed]) -> tuple[EventDraft, ...]:
+    """Events about reclaimed leases: one for each lost worker, and one for each job past twice its timeout."""
+    workers: dict[str, int] = {}
+    events: list[EventDraft] = []
+    for lease in reclaimed:
+        if lease.cause == "worker_gone":
+            workers[str(lease.worker)] = workers.get(str(lease.worker), 0) + 1
+        elif lease.cause == "deadline_passed" and lease.became == "dead":
+            data = {"id": str(lease.id), "attempt": lease.attempt, "worker": str(lease.worker)}
+            events.append(EventDraft(kind="job_stuck", data=data))
+    events += [
+        EventDraft(kind="worker_lost", data={"worker": worker, "jobs": jobs}) for worker, jobs in workers.items()
+    ]
+    return tuple(events)

@@ -17,7 +17,6 @@ from fairlane.alerts.duty import EVERY_S
 from fairlane.client.logs import GuardedLogger
 from fairlane.core.audit_chain import seal
 from fairlane.core.clock import is_within
-from fairlane.core.job_events import loss_events
 from fairlane.core.ops import (
     MOST_EXCEPTIONS,
     AddEvents,
@@ -40,6 +39,7 @@ from fairlane.core.ops import (
     TakeDuty,
     Unhold,
 )
+from fairlane.core.ops.events import loss_events
 from fairlane.core.ops.turn import PROMOTE_LIMIT, RECLAIM_LIMIT
 from fairlane.core.workflows import RELEASE_LIMIT
 from fairlane.worker.duties.loop import DutyLoop, StepReport

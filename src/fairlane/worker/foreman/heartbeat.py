@@ -8,8 +8,8 @@ import socket
 from fairlane.client.logs import GuardedLogger
 from fairlane.core.clock import Clock
 from fairlane.core.ids import WorkerId
-from fairlane.core.job_events import loss_events
 from fairlane.core.ops import AddEvents, EventDraft, Lapse, Reclaim, Renew, Retire, Start, Turn
+from fairlane.core.ops.events import loss_events
 from fairlane.errors import FairlaneError
 from fairlane.stores.base import Store
 from fairlane.worker.board import RunningAttempt

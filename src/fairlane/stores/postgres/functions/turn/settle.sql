@@ -84,10 +84,10 @@ begin
     from ended_here
   ), gone as (
     select seq, queue, band, tenant, rank, due_at, type, attempt, worker, leased_at, deadline_at, suspect, deduped,
-           timeout_s, kind, recorded, result, delay_s, suspension, reason, crashed, charged, counted, rates,
-           ended_at, began_at, named_claim,
-           coalesce(status, given_up) as status, coalesce(given_up, outcome) as outcome,
+           timeout_s, kind, recorded, result, delay_s, suspension, reason, crashed, charged, counted, rates, ended_at,
+           began_at, named_claim, coalesce(status, given_up) as status, coalesce(given_up, outcome) as outcome,
            recorded or (kind = 'snoozed' and failure is not null and put_off_at is null) as kept,
+           not recorded or (kind = 'released' and began_at is null) as is_unused,
            case kind when 'crashed' then own_failure(type, crashed, status = 'dead') else failure end as failure
     from judged
   ), ended as (
@@ -127,9 +127,9 @@ begin
   )
   select array_agg(seq), array_agg(attempt), array_agg(coalesce(named_claim, 0)),
          array_agg((queue, type, tenant)::freed_place) filter (where counted > 1),
-         array_agg(rates) filter (where (not recorded or kind = 'released' and began_at is null) and rates is not null),
-         array_agg(leased_at) filter (where (not recorded or kind = 'released' and began_at is null)
-         and rates is not null), bool_or(status is null and kind in ('released', 'crashed')),
+         array_agg(rates) filter (where is_unused and rates is not null),
+         array_agg(leased_at) filter (where is_unused and rates is not null),
+         bool_or(status is null and kind in ('released', 'crashed')),
          json_agg(json_build_object(
            'seq', seq, 'attempt', attempt, 'tenant', tenant, 'due_at', _now + delay_s * interval '1 second',
            'suspension', suspension)) filter (where status is null and suspension is not null),
@@ -148,8 +148,7 @@ begin
   refused := (
     select json_agg(json_build_object('seq', o.seq, 'attempt', o.attempt, 'claim_no', o.claim_no) order by o.ord)
     from rows from (json_to_recordset(outcomes) as (kind text, seq bigint, attempt integer, claim_no bigint,
-      recorded boolean)) with ordinality
-      as o (kind, seq, attempt, claim_no, recorded, ord)
+      recorded boolean)) with ordinality as o (kind, seq, attempt, claim_no, recorded, ord)
     where o.recorded is distinct from false
       and (o.seq, o.attempt, coalesce(o.claim_no, 0)) not in (select * from unnest(_settled, _attempts, _claim_nos))
       and not exists (
