@@ -65,6 +65,11 @@ def value_of(command: list[str], option: str) -> str:
     return command[command.index(option) + 1]
 
 
+def words_of(container: dict[str, Any]) -> list[str]:
+    """What a container gives `fairlane`."""
+    return container.get("args") or re.findall(r"fairlane ([\w -]+)", container["command"][-1])
+
+
 def leaves_within_s(command: list[str]) -> float:
     """The longest a worker started so takes to be gone after SIGTERM."""
     return seconds(value_of(command, "--grace")) + LAST_S + KILL_AFTER_S + RETIRE_S
@@ -241,7 +246,7 @@ def test_pods_run_without_root_and_take_the_store_s_address_from_a_secret(name: 
         assert container["securityContext"]["allowPrivilegeEscalation"] is False
         [entry] = container["env"]
         assert (entry["name"], entry["valueFrom"]["secretKeyRef"]["name"]) == ("FAIRLANE_URL", "fairlane-store")
-        assert container["args"][0] in COMMANDS
+        assert words_of(container)[0] in COMMANDS
 
 
 def test_the_kustomization_names_every_manifest() -> None:
@@ -308,6 +313,37 @@ def moved(part: list[str], ports: dict[str, int]) -> list[str]:
     """As compose has it, but on a free port of this host alone."""
     theirs = {"8650": str(ports["web"]), "8651": str(ports["worker"]), "0.0.0.0": "127.0.0.1"}
     return [theirs.get(word, word) for word in part]
+
+
+@pytest.mark.requirement("L22", "D26")
+@pytest.mark.parametrize("name", ["fairlane-worker", "fairlane-web"])
+def test_a_pod_waits_for_store_and_schema_without_failing_and_not_for_what_waiting_does_not_mend(
+    name: str, environment: dict[str, str], tmp_path: Path
+) -> None:
+    [schema] = PODS[name]["initContainers"]
+    environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
+    log = tmp_path / "log"
+
+    def begin(**changed: str) -> subprocess.Popen[bytes]:
+        with log.open("wb") as file:
+            return subprocess.Popen(
+                schema["command"], cwd=DEPLOY, env={**environment, **changed}, stdout=file, stderr=file
+            )
+
+    assert begin(FAIRLANE_PROFILE="prodution").wait(30) == 2
+    waiting = [begin(FAIRLANE_URL=f"postgresql://127.0.0.1:{free_port()}/none")]
+    try:
+        eventually(lambda: "cannot be reached" in log.read_text(), within_s=30)
+        waiting.append(begin())
+        eventually(lambda: "fairlane migrate up" in log.read_text(), within_s=30)
+        assert [process.poll() for process in waiting] == [None, None]
+        up = [sys.executable, "-m", "fairlane", "migrate", "up"]
+        subprocess.run(up, cwd=DEPLOY, env=environment, check=True, capture_output=True, timeout=60)
+        assert waiting[1].wait(30) == 0
+    finally:
+        for process in waiting:
+            process.kill()
+            process.wait()
 
 
 @pytest.mark.requirement("L22")
