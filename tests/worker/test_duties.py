@@ -25,7 +25,7 @@ from fairlane.worker.config import WorkerConfig
 from fairlane.worker.duties import StepReport
 from fairlane.worker.duties.loop import DutyLoop
 from fairlane.worker.duties.statistics import FastLane
-from fairlane.worker.duties.table import BATCH, FIRST_BATCH, TABLE, TableDuty
+from fairlane.worker.duties.table import BATCH, FIRST_BATCH, TABLE, AlertCheck, TableDuty
 from fairlane.worker.lanes import Slot
 from fairlane.worker.state import WorkerState
 from tests.worker.conftest import Works, eventually
@@ -113,6 +113,24 @@ def test_an_idle_worker_leaves_steps_out_until_something_happens(yard: Yard, wha
     else:
         yard.clock.advance(60)
     assert yard.step(lost_jobs).done == 1
+
+
+@pytest.mark.requirement("I12")
+@pytest.mark.parametrize(("is_idle", "after_s"), [(False, 15), (True, 60)])
+def test_alerts_are_evaluated_every_15_seconds_and_by_an_idle_worker_every_60(is_idle: bool, after_s: int) -> None:
+    yard = Yard(alerts={"rules": {"pending_jobs": {"threshold": 1, "for_s": 0}}})
+    state = yard.duty("lost_jobs").state
+    state.is_woken_reliably = True
+    check = AlertCheck(state)
+    asyncio.run(check.run_once(yard.clock.now()))
+    yard.app.enqueue_many([yard.work.bind(n) for n in range(2)])
+    for _ in range(15, after_s + 1, 15):
+        assert yard.app.alerts.list().alerts == ()
+        yard.clock.advance(15)
+        state.ended += not is_idle
+        assert asyncio.run(check.run_once(yard.clock.now())).next_s == 15
+    assert [alert.rule for alert in yard.app.alerts.list().alerts] == ["pending_jobs"]
+    yard.app.close()
 
 
 @pytest.mark.requirement("I9")
