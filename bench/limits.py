@@ -31,7 +31,7 @@ def drained(scene: Scene, processes: int, seconds: float, *, kills: bool) -> tup
     chance, killed = Random(7), 0
     with psycopg.connect(scene.dsn, autocommit=True) as conn:
         conn.execute("truncate fairlane.job, fairlane.done, fairlane.attempt")
-        flags = ("-p", str(processes // 2), "-s", "8")
+        flags = ("-p", str(processes // 2), "-s", "8/process")
         with scene.foreman(*flags) as one, scene.foreman(*flags) as other:
             tasks = [scene.note.using(tenant=f"tenant-{n % TENANTS}").bind(0.0, seconds) for n in range(JOBS)]
             scene.app.enqueue_many(tasks)

@@ -50,7 +50,8 @@ asyncio.run(main())
 
 def emails(dsn: str, port: int) -> float:
     """Processes a second, from the first kickoff to the last success."""
-    environment = {**os.environ, "FAIRLANE_URL": dsn, "SMTP_PORT": str(port)}
+    slots = '{"supervisors": {"slots": "20/process"}}'
+    environment = {**os.environ, "FAIRLANE_URL": dsn, "SMTP_PORT": str(port), "FAIRLANE_QUEUES": slots}
     command = [sys.executable, "-m", "fairlane", "worker", "examples.supervisors.channels:app"]
     with psycopg.connect(dsn, autocommit=True) as conn:
         conn.execute((EXAMPLES / "email.sql").read_text().encode())

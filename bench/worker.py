@@ -102,7 +102,7 @@ def transactions(conn: psycopg.Connection) -> int:
 def recovery(scene: Scene) -> None:
     spans = []
     for _ in range(KILLS):
-        with scene.foreman("-p", "2", "-s", "10"):
+        with scene.foreman("-p", "2", "-s", "10/process"):
             handles = scene.app.enqueue_many([scene.note.bind(monotonic(), 0.05) for _ in range(400)])
             scene.until(lambda: len(scene.lines()) > 100)
             killed_s = monotonic()

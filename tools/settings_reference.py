@@ -25,6 +25,7 @@ from fairlane.core.breaker import BreakerPolicy
 from fairlane.core.profiles import PROFILES
 from fairlane.core.queues import QueuePolicy
 from fairlane.core.retry import Retry
+from fairlane.worker.config import WorkerConfig
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "settings.md"
 
@@ -104,7 +105,7 @@ def profile_rows() -> Iterator[tuple[str, ...]]:
     columns: list[dict[str, str]] = []
     for profile in PROFILES:
         settings = Settings(profile=profile)
-        found = dict(flattened("", worker_figures(settings)))
+        found = dict(flattened("", worker_figures(settings, WorkerConfig())))
         for name in FROM_PROFILE:
             found |= dict(flattened(f".{name}", getattr(settings, name)))
         columns.append({name.removeprefix("."): text for name, text in found.items()})

@@ -364,7 +364,7 @@ class Chaos:
 
     def _host(self) -> Host:
         line = self._line()
-        flags = ("-p", self._processes, "-s", "4", "--lease", f"{LEASE_S:g}s", "--grace", "3s")
+        flags = ("-p", self._processes, "-s", "4/process", "--lease", f"{LEASE_S:g}s", "--grace", "3s")
         return Host(lambda: self._crew.start(*flags, app=APP, YARD_URL=self._url(line)), line)
 
     def _undisturbed(self) -> Host | None:

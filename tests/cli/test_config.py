@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fairlane.cli.commands import worker
 from fairlane.client.settings.model import NAMES
 from tests.cli.conftest import Command, Run
 
@@ -51,6 +52,33 @@ def test_an_application_shows_the_settings_it_was_made_with(command: Command, tm
     assert "argument" in said
 
 
+def figures_of(said: str) -> dict[str, str]:
+    return {line.split()[0]: " ".join(line.split()[1:]) for line in said.splitlines() if line.split()}
+
+
+@pytest.fixture(autouse=True)
+def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "cores", lambda: 2)
+
+
+@pytest.mark.requirement("D22", "L11")
+def test_the_slots_of_a_worker_are_those_of_its_variables_and_divided_over_its_processes(run: Run) -> None:
+    given = {"WORKER_FAST_THREADS": "4", "WORKER_GENERAL_THREADS": "2/process", "FAIRLANE_WORKER_PROCESSES": "3"}
+    rows = figures_of(run("config", env={**given, "COLUMNS": "200"}).stdout)
+    source = "profile production, environment: --processes --fast-slots --general-slots"
+    for name, figure in {
+        "processes": "3",
+        "lanes.fast.slots": "4",
+        "lanes.fast.by_process": "2, 1, 1",
+        "lanes.general.slots": "2/process",
+        "lanes.general.by_process": "2, 2, 2",
+    }.items():
+        assert rows[f"worker.{name}"] == f"{figure} {source}"
+    wrong = run("config", env={"WORKER_FAST_THREADS": "many"})
+    assert wrong.exit_code == 2
+    assert "slots = 'many': expected a number from 1 to 10,000" in wrong.output
+
+
 @pytest.mark.requirement("D17")
 def test_the_profile_is_shown_with_each_figure_in_full(run: Run, answer: Answer) -> None:
     for profile, expected in (
@@ -62,7 +90,10 @@ def test_the_profile_is_shown_with_each_figure_in_full(run: Run, answer: Answer)
                 "queues.default.max_per_tenant": "500",
                 "queues.bulk.rate_per_minute": "50",
                 "queues.critical.timeout_s": "60",
+                "worker.processes": "2",
                 "worker.lanes.default.slots": "8",
+                "worker.lanes.default.by_process": "4, 4",
+                "worker.lanes.bulk.by_process": "1, 1",
                 "worker.poll_s": "5",
             },
         ),
@@ -74,15 +105,17 @@ def test_the_profile_is_shown_with_each_figure_in_full(run: Run, answer: Answer)
                 "breaker.threshold": "3",
                 "slow_timeout_s": "1200",
                 "worker.lanes.fast.queues": "critical",
+                "worker.lanes.fast.slots": "1",
+                "worker.lanes.fast.by_process": "1, 0",
+                "worker.lanes.general.by_process": "1, 1",
                 "worker.batch": "5",
             },
         ),
     ):
-        told = run("config", env={"FAIRLANE_PROFILE": profile, "COLUMNS": "200"}).stdout
-        rows = {line.split()[0]: " ".join(line.split()[1:]) for line in told.splitlines() if line.split()}
+        rows = figures_of(run("config", env={"FAIRLANE_PROFILE": profile, "COLUMNS": "200"}).stdout)
         for name, figure in expected.items():
             assert rows[name] == f"{figure} profile {profile}"
-    assert set(answer("config")["worker"]) == {"lanes", "batch", "poll_s"}
+    assert set(answer("config")["worker"]) == {"processes", "lanes", "batch", "poll_s"}
     changed = run("config", "--changed", env={"FAIRLANE_RETRY": '{"cap_s": 9}'}).stdout
     assert [" ".join(line.split()) for line in changed.splitlines() if "cap_s" in line] == [
         "retry.cap_s 9 environment FAIRLANE_RETRY"

@@ -63,7 +63,7 @@ def no_attempts_overlap(crew: Crew, victims: set[int]) -> None:
 
 def run_under_kills(crew: Crew, size: int, kills: int) -> None:
     batch, flow = lots(crew, size), layers(crew, 3, 6)
-    crew.start("-p", "2", "-s", "4", "--lease", "3s")
+    crew.start("-p", "2", "-s", "4/process", "--lease", "3s")
     victims: set[int] = set()
     for kill in range(kills):
         victims.add(kill_one_at_work(crew, (kill + 1) * size // (kills + 2)))

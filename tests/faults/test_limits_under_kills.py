@@ -64,7 +64,7 @@ def test_a_limit_of_three_holds_while_workers_are_killed_and_no_slot_leaks(crew:
             [crew.task("work").using(tenant=f"t{n % 5}").bind(0.02) for n in range(begin, min(begin + 1000, jobs))]
         )
     ]
-    foremen = [crew.start("-p", "2", "-s", "8") for _ in range(2)]
+    foremen = [crew.start("-p", "2", "-s", "8/process") for _ in range(2)]
     killed_s: dict[int, float] = {}
     for kill in range(kills):
         enough = (kill + 1) * jobs // (2 * kills)
@@ -85,7 +85,7 @@ def test_a_limit_of_three_holds_while_workers_are_killed_and_no_slot_leaks(crew:
 def test_the_place_of_a_killed_holder_is_free_at_once_and_not_when_its_lease_ends(crew: Crew) -> None:
     crew.app.limits.set(task="yard.work_once", running=1)
     holding, waiting = crew.task("work_once").enqueue(600.0), crew.task("work_once").enqueue(0.0)
-    foreman = crew.start("-p", "2", "-s", "2", "--lease", "600s")
+    foreman = crew.start("-p", "2", "-s", "2/process", "--lease", "600s")
     [entry] = crew.began(holding)
     assert waiting.status() == "pending"
     killed_at = crew.app.runtime.clock.now()
@@ -104,7 +104,7 @@ def test_the_place_of_a_killed_holder_is_free_at_once_and_not_when_its_lease_end
 def test_a_rate_is_exact_over_four_processes(crew: Crew, jobs: int, count: int, period_s: float) -> None:
     crew.app.limits.set(task="yard.work", rate=f"{count}/{period_s:g}s")
     handles = crew.app.enqueue_many([crew.task("work").using(tenant=f"t{n % 3}").bind(0.0) for n in range(jobs)])
-    foremen = [crew.start("-p", "2", "-s", "8") for _ in range(2)]
+    foremen = [crew.start("-p", "2", "-s", "8/process") for _ in range(2)]
     crew.eventually(lambda: is_done(crew, jobs), 30 + 2 * jobs / count * period_s)
     starts = sorted(attempt.leased_at for attempt in attempts_of(crew, list(handles)))
     spans = [(later - first).total_seconds() for first, later in zip(starts, starts[count:], strict=False)]

@@ -35,8 +35,9 @@ def is_gone(pid: int) -> bool:
 @pytest.mark.requirement("Q17", "I12")
 def test_after_the_kill_of_a_worker_only_what_it_had_in_hand_starts_again(postgres_crew: Crew) -> None:
     crew = postgres_crew
+    foreman = crew.start("-p", "2", "-s", f"{SLOTS}/process")
+    crew.eventually(lambda: foreman.log().count("is ready") == 2)
     handles = crew.app.enqueue_many([crew.task("work").bind(0.05) for _ in range(200)])
-    foreman = crew.start("-p", "2", "-s", str(SLOTS))
     crew.eventually(lambda: len(crew.diary("ended")) > 40 and len({e.pid for e in crew.diary()}) > 1)
     victim = crew.diary("began")[-1].pid
     killed_at = crew.app.runtime.clock.now()
@@ -167,7 +168,7 @@ def test_a_host_that_was_asleep_settles_nothing_that_others_took_over(crew: Crew
 def test_a_job_that_ends_its_process_is_dead_after_three_crashes_and_harms_nobody_else(crew: Crew, code: int) -> None:
     bad = crew.task("exit").using(tenant="bad").enqueue(code)
     good = crew.app.enqueue_many([crew.task("work").using(tenant="good").bind(0.02) for _ in range(40)])
-    foreman = crew.start("-p", "1", "-s", str(SLOTS))
+    foreman = crew.start("-p", "1", "-s", f"{SLOTS}/process")
     crew.eventually(lambda: bad.status() == "dead", 40)
     crew.eventually(lambda: all(handle.status() == "completed" for handle in good), 20)
     job = bad.job()
@@ -220,7 +221,7 @@ def test_cut_off_from_its_store_a_foreman_ends_what_runs_before_anybody_else_may
 @pytest.mark.requirement("I12")
 def test_jobs_that_keep_crashing_processes_run_isolated_and_the_other_tenant_hardly_notices(crew: Crew) -> None:
     bad, good = crew.task("moody").using(tenant="bad"), crew.task("work").using(tenant="good")
-    foreman = crew.start("-p", "2", "-s", "2")
+    foreman = crew.start("-p", "2", "-s", "2/process")
     crew.eventually(lambda: foreman.log().count("is ready") == 2)
     first = bad.enqueue("bad")
     steady = [good.enqueue(0.01) for _ in range(40)]

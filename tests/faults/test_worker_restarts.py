@@ -79,7 +79,7 @@ def test_a_second_signal_ends_it_at_once_and_what_ran_is_given_back_uncharged(cr
 @pytest.mark.requirement("L17")
 def test_a_hang_up_replaces_one_worker_after_the_other_and_claims_never_stop(postgres_crew: Crew) -> None:
     crew = postgres_crew
-    foreman = crew.start("-p", "2", "-s", "2")
+    foreman = crew.start("-p", "2", "-s", "4")
     registered = lambda: {worker.id for worker in crew.app.runtime.store.run(ListWorkers()).workers}  # noqa: E731
     crew.eventually(lambda: len(registered()) == 2)
     first, before = registered(), set(foreman.workers())
@@ -107,7 +107,7 @@ def test_a_hang_up_replaces_one_worker_after_the_other_and_claims_never_stop(pos
 def test_a_hang_up_leaves_the_workers_alone_when_the_code_can_no_longer_be_loaded(crew: Crew, tmp_path: Path) -> None:
     source = "from fairlane import Fairlane\nimport os\napp = Fairlane(os.environ['YARD_URL'])\n@app.task(name='yard.work')\nasync def f(seconds: float) -> int:\n    return 1\n"
     (tmp_path / "shed.py").write_text(source)
-    foreman = crew.start("-p", "2", "-s", "2", app="shed", cwd=tmp_path)
+    foreman = crew.start("-p", "2", "-s", "4", app="shed", cwd=tmp_path)
     crew.eventually(lambda: foreman.log().count("is ready") == 2)
     before = set(foreman.workers())
     (tmp_path / "shed.py").write_text("this is no Python")

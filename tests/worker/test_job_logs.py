@@ -87,6 +87,7 @@ def test_an_isolated_failure_has_the_traceback_of_its_own_process(tmp_path: Path
         "Fairlane 0.",
         "profile production, application alone:app",
         "store: sqlite, sqlite:///jobs.db (argument)",
+        ": 8 slots in 1 process\n",
         "fast with 3 slots for critical; general with 5 slots for all queues",
         "1 task: alone.sad",
         'tenants: jobs without one belong to "system"',

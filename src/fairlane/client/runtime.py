@@ -85,7 +85,7 @@ class Runtime:
         self.limits = CodeLimits(settings)
         self.schedules: dict[str, ScheduleSpec] = {}
         """Schedules declared by code; workers write them to the store when they start."""
-        self.queue_slots: dict[str, int] = {}
+        self.queue_slots: dict[str, int | str] = {}
         """Queues to which the code gives a lane of this many slots, unless the settings give them slots."""
         self.circuits = Circuits(self.access, self.clock, self.chance, self.classifier, settings.breaker)
         self.enqueuer = Enqueuer(self)

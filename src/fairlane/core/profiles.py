@@ -6,7 +6,7 @@ isolation                 one lane for each queue, with the queue's timeout, lim
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from fairlane.core.breaker import BreakerPolicy
 from fairlane.core.job import DEFAULT_QUEUE
 from fairlane.core.names import check_queue_name
-from fairlane.core.queues import QueuePolicy
+from fairlane.core.queues import MOST_SLOTS, QueuePolicy, read_slots
 from fairlane.core.retry import Retry
 from fairlane.errors import ConfigError, InvalidOption
 
@@ -37,9 +37,11 @@ class Lane(Struct, frozen=True):
     prompt: bool = False
     """Never claim ahead of a free slot: a job waits for a slot, not behind another one here. A job that runs longer
     than 30 s on a prompt lane is reported."""
+    per_process: bool = False
+    """Each process of a worker command has as many slots; else its processes share them."""
 
     def __post_init__(self) -> None:
-        if not self.name or not 1 <= self.slots <= 10_000:
+        if not self.name or not 1 <= self.slots <= MOST_SLOTS:
             raise InvalidOption(f'lane "{self.name}"', self.slots, "a name, and 1 to 10,000 slots")
         for queue in self.queues:
             if queue != ANY:
@@ -52,7 +54,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     """Every figure of one way to run Fairlane. Spans in seconds."""
 
     lanes: tuple[Lane, ...] = ()
-    """Lanes of a worker process, behind those of the queues that have `slots`."""
+    """Lanes of a worker, behind those of the queues that have `slots`."""
     batch: int = 20
     """At most this many jobs claimed at once for a lane."""
     poll_s: float = 5.0
@@ -76,13 +78,14 @@ def lanes_of(lanes: tuple[Lane, ...], queues: Mapping[str, QueuePolicy], known: 
 
     Where the profile has no lanes, the lane of `default` also serves all `known` queues without slots.
     """
-    own = [queue for queue in queues.values() if queue.slots is not None]
-    named = {queue.name for queue in own}
+    own = [(queue, queue.slots) for queue in queues.values() if queue.slots is not None]
+    named = {queue.name for queue, _ in own}
     rest = tuple(queue for queue in known if queue not in named)
     found = []
-    for queue in own:
+    for queue, slots in own:
         others = rest if not lanes and queue.name == DEFAULT_QUEUE else ()
-        found.append(Lane(queue.name, queue.slots or 0, (queue.name, *others), prompt=queue.fast))
+        count, per_process = read_slots(slots, f"slots of queue {queue.name}")
+        found.append(Lane(queue.name, count, (queue.name, *others), queue.fast, per_process))
     for lane in lanes:
         served = tuple(queue for queue in lane.queues if queue != ANY)
         if own and ANY in lane.queues:
@@ -95,6 +98,32 @@ def lanes_of(lanes: tuple[Lane, ...], queues: Mapping[str, QueuePolicy], known: 
             f'the profile has a lane for each queue with slots, and queue "{DEFAULT_QUEUE}" has none: set its slots, '
             "or give a worker its lanes by --lane"
         )
+    return tuple(found)
+
+
+def processes_for(lanes: Sequence[Lane], most: int) -> int:
+    """How many processes run these lanes: `most`, but no more than there are slots to share."""
+    return most if any(lane.per_process for lane in lanes) else min(most, sum(lane.slots for lane in lanes))
+
+
+def share_of(lanes: Sequence[Lane], number: int, processes: int) -> tuple[Lane, ...]:
+    """The lanes of process `number`, counted from 0, of up to `processes`; none if there are fewer slots.
+
+    Slots are dealt out one by one, lane after lane, each to the next process. So the processes differ by one slot at
+    most, in a lane and in all, and a lane with fewer slots than processes is in some of them only.
+    """
+    processes = processes_for(lanes, processes)
+    if number >= processes:
+        return ()
+    found, dealt = [], 0
+    for lane in lanes:
+        if lane.per_process:
+            found.append(lane)
+            continue
+        slots = len(range((number - dealt) % processes, lane.slots, processes))
+        dealt += lane.slots
+        if slots:
+            found.append(replace(lane, slots=slots))
     return tuple(found)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 
@@ -29,7 +30,20 @@ CATEGORIES: tuple[str, ...] = (
 REMEMBERED = 1_000
 """Queues nobody configured, whose empty policy is made once."""
 
-_COUNTS = ("slots", "max_per_tenant", "rate_per_minute", "running", "tenant_running", "tenant_rate_per_minute")
+_COUNTS = ("max_per_tenant", "rate_per_minute", "running", "tenant_running", "tenant_rate_per_minute")
+
+
+MOST_SLOTS = 10_000
+SLOTS_EXPECTED = 'a number from 1 to 10,000, shared by the processes of a worker, or "100/process" for each of them'
+_SLOTS = re.compile(r"(\d{1,5})(/process)?", re.ASCII)
+
+
+def read_slots(value: int | str, what: str) -> tuple[int, bool]:
+    """How many, and whether in each process: `8` is shared by the processes of one worker, `"100/process"` is not."""
+    found = None if isinstance(value, bool) else _SLOTS.fullmatch(str(value).strip())
+    if found is None or not 1 <= int(found[1]) <= MOST_SLOTS:
+        raise InvalidOption(what, value, SLOTS_EXPECTED)
+    return int(found[1]), found[2] is not None
 
 
 class QueuePolicy(Struct, frozen=True, kw_only=True):
@@ -42,9 +56,9 @@ class QueuePolicy(Struct, frozen=True, kw_only=True):
     """How often and when failed jobs run again. None: as the error's class or the application says."""
     fast: bool = False
     """Its jobs take less than 30 s: without a timeout they get the fast one, and a lane of its own is prompt."""
-    slots: int | None = None
-    """Slots of a lane of its own in each worker process: no other queue uses them, and a lane of all queues leaves
-    this one out. `running` counts over all workers."""
+    slots: int | str | None = None
+    """Slots of a lane of its own: no other queue uses them, and a lane of all queues leaves this one out. The processes
+    of one `fairlane worker` share them; `"100/process"`: each has as many. `running` counts over all workers."""
     max_per_tenant: int | None = None
     """Pending and running jobs of one tenant."""
     when_full: FullPolicy = "warn"
@@ -68,6 +82,8 @@ class QueuePolicy(Struct, frozen=True, kw_only=True):
             value = getattr(self, option)
             if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0):
                 raise InvalidOption(f"{option} of queue {self.name}", value, "a number above 0, or none")
+        if self.slots is not None:
+            read_slots(self.slots, f"slots of queue {self.name}")
         for option in _COUNTS:
             value = getattr(self, option)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 2**31):

@@ -36,8 +36,8 @@ def log_line(text: str, *, has_lines: bool = False) -> str:
 
 
 def plural(number: int, noun: str) -> str:
-    """`1 job`, `2 jobs`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    """`1 job`, `2 jobs`, `2 processes`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}{'es' if noun.endswith('s') else 's'}"
 
 
 def header_text(text: str) -> str:

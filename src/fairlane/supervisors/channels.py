@@ -40,6 +40,7 @@ from fairlane.client.task import Definition
 from fairlane.core.job import Lease
 from fairlane.core.ops import AddEvents, EventDraft
 from fairlane.core.payload.storable import safe_str
+from fairlane.core.queues import read_slots
 from fairlane.core.retry import Retry
 from fairlane.core.text import plural
 from fairlane.errors import (
@@ -129,20 +130,26 @@ class ChannelDefinition(Definition[Any]):
 class Channels:
     """The channels of one application. `db_function` is one from the start.
 
-    In each worker process their tasks have a lane of their own: they wait for providers and the database most of the
-    time, and need more slots than tasks that compute.
+    Their tasks have a lane of their own: they wait for providers and the database most of the time, and need more slots
+    than tasks that compute.
     """
 
     def __init__(
-        self, app: Fairlane, *, url: str | None = None, connections: int = 10, slots: int = 20, strict: bool = False
+        self,
+        app: Fairlane,
+        *,
+        url: str | None = None,
+        connections: int = 10,
+        slots: int | str = 20,
+        strict: bool = False,
     ) -> None:
         """`url`: where handlers are called, as a role that may become `worker_service_user`; the store's by default.
 
         What is risky about the functions granted to the worker is logged at the first task; with `strict` no task runs
         before it is mended: `fairlane supervisors check`.
 
-        `connections`: at most, for handlers, of one process; `slots`: of its lane, unless the settings give the queue
-        `supervisors` slots.
+        `connections`: at most, for handlers, of one process; `slots`: of the lane, shared by the processes of a worker
+        or `"20/process"`, unless the settings give the queue `supervisors` slots.
         """
         self._app = app
         address = url or app.runtime.settings.url
@@ -161,8 +168,7 @@ class Channels:
                     if hasattr(provider, "close"):
                         await provider.close()
 
-        if not 1 <= slots <= 10_000:
-            raise InvalidOption("slots of the channels", slots, "1 to 10,000")
+        read_slots(slots, "slots of the channels")
         app.runtime.queue_slots[QUEUE] = slots
         self._handlers = handlers
         self._providers: list[Provider] = []

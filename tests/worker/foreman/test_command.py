@@ -95,6 +95,28 @@ def test_changed_code_is_loaded_in_development(crew: Crew, tmp_path: Path) -> No
     assert foreman.stop() == 0
 
 
+@pytest.mark.requirement("D22", "L17")
+def test_a_hang_up_fits_the_processes_to_the_slots_of_changed_settings(crew: Crew, tmp_path: Path) -> None:
+    (tmp_path / "shed.py").write_text(
+        "from fairlane import Fairlane\nimport os\napp = Fairlane(os.environ['YARD_URL'])\n"
+        "@app.task(name='shed.work')\nasync def work() -> int:\n    return 1\n"
+    )
+
+    def by_process() -> list[list[int]]:
+        figures = [worker.figures for worker in crew.app.runtime.store.run(ListWorkers()).workers]
+        return sorted([int(n) for name, n in sorted(each.items()) if name.endswith(".slots")] for each in figures)
+
+    foreman = crew.start("-p", "2", "--fast-slots", "0", "--general-slots", "1", app="shed", cwd=tmp_path)
+    crew.eventually(lambda: by_process() == [[1]])
+    assert "1 slot in 1 process, not 2: each needs a slot" in foreman.log()
+    for settings, expected in (("[queues.bulk]\nslots = 2", [[1], [1, 1]]), ("", [[1]])):
+        (tmp_path / "fairlane.toml").write_text(settings)
+        foreman.signal(signal.SIGHUP)
+        crew.eventually(lambda expected=expected: by_process() == expected and len(foreman.workers()) == len(expected))
+    assert foreman.stop() == 0
+    assert "is killed" not in foreman.log()
+
+
 @pytest.mark.requirement("D17", "I1")
 @pytest.mark.parametrize(
     ("code", "flags", "slots"),
@@ -125,7 +147,6 @@ def test_a_mistake_ends_in_one_line_before_anything_is_claimed(crew: Crew) -> No
     assert handle.status() == "pending"
 
 
-@pytest.mark.requirement("L2", "L11")
 @pytest.mark.parametrize(
     ("flags", "env", "lanes", "batch"),
     [
@@ -136,7 +157,15 @@ def test_a_mistake_ends_in_one_line_before_anything_is_claimed(crew: Crew) -> No
             (Lane("fast", 2, ("critical",), prompt=True), Lane("general", 7)),
             None,
         ),
+        (
+            (),
+            {"WORKER_FAST_THREADS": "2/process"},
+            (Lane("fast", 2, ("critical",), prompt=True, per_process=True), Lane("general", 5)),
+            None,
+        ),
         (("--fast-slots", "0"), {}, (Lane("general", 5),), None),
+        (("--slots", "40/process"), {}, (Lane("general", 40, per_process=True),), None),
+        (("--lane", "a:1/process:bulk"), {}, (Lane("a", 1, ("bulk",), per_process=True),), None),
         (("--slots", "40"), {}, (Lane("general", 40, (ANY,)),), None),
         (("--queues", "bulk,default"), {}, (Lane("general", 8, ("bulk", "default")),), None),
         (("--lane", "a:1:bulk", "--lane", "b:2"), {}, (Lane("a", 1, ("bulk",)), Lane("b", 2)), None),
@@ -183,7 +212,12 @@ def test_lanes_come_from_the_profile_unless_flags_or_variables_say_otherwise(
     ("flags", "said"),
     [
         (("--lane", "fast"), "NAME:SLOTS:QUEUE"),
-        (("--lane", "a:0"), "1 to 10,000 slots"),
+        (("--lane", "a:0"), "slots of lane \"a\" = '0': expected a number from 1 to 10,000"),
+        (("--lane", "a:3/core"), 'or "100/process" for each of them'),
+        (("--slots", "0"), "expected a number from 1 to 10,000, shared by the processes"),
+        (("--slots", "3/core"), 'or "100/process" for each of them'),
+        (("--fast-slots", "-1"), 'or "100/process" for each of them'),
+        (("--general-slots", "0"), "expected a number from 1 to 10,000"),
         (("--lane", "fast:3:critical:promt"), "for a prompt lane"),
         (("--lane", "fast:3:critical:prompt:prompt"), "for a prompt lane"),
         (("--lane", "a:1", "--slots", "2"), "omit --slots"),

@@ -30,7 +30,7 @@ class Pausing(Foreman):
 
 def paused_s(foreman: Pausing, pause_s: float) -> float:
     began_s = foreman.standing.monotonic()
-    asyncio.run(asyncio.wait_for(Supervisor(foreman)._pause(pause_s), 20))
+    asyncio.run(asyncio.wait_for(Supervisor(foreman, 0)._pause(pause_s), 20))
     return foreman.standing.monotonic() - began_s
 
 
@@ -58,7 +58,7 @@ def test_a_pause_ends_within_a_third_of_the_lease_while_no_worker_is_ready(
 def test_however_many_workers_die_while_they_start_one_is_tried_within_the_lease() -> None:
     """One of six is killed each second, as soon as it has begun to start: nothing has run, and all pause."""
     foreman = Pausing(ready_s=float("inf"))
-    delays = [Supervisor(foreman)._delay for _ in range(6)]
+    delays = [Supervisor(foreman, number)._delay for number in range(6)]
     for _ in range(20):
         assert max(delay.died(has_worked=False) for delay in delays) <= supervisor.LONGEST_S
     assert all(paused_s(foreman, delay.died(has_worked=False)) <= 6.0 for delay in delays)
@@ -66,7 +66,7 @@ def test_however_many_workers_die_while_they_start_one_is_tried_within_the_lease
 
 def test_a_supervisor_that_is_woken_pauses_no_longer() -> None:
     async def story(foreman: Pausing) -> None:
-        one = Supervisor(foreman)
+        one = Supervisor(foreman, 0)
         pausing = asyncio.create_task(one._pause(1e9))
         await asyncio.sleep(0)
         one.stop(now=True)

@@ -14,6 +14,7 @@ from fairlane.core.text import one_line
 
 if TYPE_CHECKING:
     from fairlane.client.settings.model import Settings
+    from fairlane.worker.config import WorkerConfig
 
 
 @click.command()
@@ -23,32 +24,64 @@ if TYPE_CHECKING:
 def config(changed: bool, at: At, out: Printer) -> None:
     """Show each setting and where it came from, without passwords.
 
-    The figures of the profile are shown in full, and behind the settings what a worker has unless its options say
-    otherwise. A later source wins: fairlane.toml or [tool.fairlane], FAIRLANE_* variables, arguments of Fairlane(…),
-    --url.
+    The figures of the profile are shown in full, and behind the settings what a worker here has unless its flags say
+    otherwise: its processes, the slots that they share, and how many each of them gets. A later source wins:
+    fairlane.toml or [tool.fairlane], FAIRLANE_* variables, arguments of Fairlane(…), --url.
     """
     settings = at.settings()
     shown = [entry for entry in settings.shown() if not changed or entry[0] in settings.sources]
-    worker = {} if changed else worker_figures(settings)
+    asked, processes, options = worker_of_environment()
+    worker = {} if changed else worker_figures(settings, asked, processes)
     if out.as_json:
         listed = [{"name": name, "value": value, "source": source} for name, value, source in shown]
         out.data({"settings": listed, "worker": worker})
         return
     rows = [(*row, source) for name, value, source in shown for row in flattened(name, value)]
-    rows += [(*row, f"profile {settings.profile}") for row in flattened("worker", worker) if worker]
+    source = f"profile {settings.profile}" + (f", environment: {' '.join(options)}" if options else "")
+    rows += [(*row, source) for row in flattened("worker", worker) if worker]
     if rows:
         out.table(("setting", "value", "from"), rows)
     else:
         out.note("every setting has its default")
 
 
-def worker_figures(settings: Settings) -> dict[str, Any]:
-    """What `fairlane worker` does unless its options say otherwise."""
-    from fairlane.core.profiles import lanes_of
+def worker_figures(settings: Settings, config: WorkerConfig, processes: int | None = None) -> dict[str, Any]:
+    """What `fairlane worker` does unless its flags say otherwise; with the shares of up to `processes` of them."""
+    from fairlane.core.profiles import processes_for, share_of
 
-    figures = settings.figures
-    lanes = lanes_of(figures.lanes, settings.queues, tuple(settings.queues))
-    return {"lanes": {lane.name: lane for lane in lanes}, "batch": figures.batch, "poll_s": figures.poll_s}
+    config = config.completed_by(settings, {}, tuple(settings.queues))
+    lanes: dict[str, dict[str, Any]] = {
+        lane.name: {
+            "slots": f"{lane.slots}/process" if lane.per_process else lane.slots,
+            "queues": lane.queues,
+            "prompt": lane.prompt,
+        }
+        for lane in config.lanes
+    }
+    figures = {"lanes": lanes, "batch": config.batch, "poll_s": config.poll_s}
+    if processes is None:
+        return figures
+    there_are = processes_for(config.lanes, processes)
+    shares = [{lane.name: lane.slots for lane in share_of(config.lanes, n, there_are)} for n in range(there_are)]
+    for name, lane in lanes.items():
+        lane["by_process"] = [share.get(name, 0) for share in shares]
+    return {"processes": there_are, **figures}
+
+
+def worker_of_environment() -> tuple[WorkerConfig, int, list[str]]:
+    """What `fairlane worker` does here without flags, how many processes it may start, and the options it is given by
+    variables."""
+    from click.core import ParameterSource
+
+    from fairlane.cli.commands.worker import chosen, cores, worker
+
+    context = worker.make_context("worker", [])
+    given = [
+        option.opts[0]
+        for option in worker.params
+        if context.get_parameter_source(option.name or "") is ParameterSource.ENVIRONMENT
+    ]
+    return chosen("", context.params), context.params["processes"] or cores(), given
 
 
 def flattened(name: str, value: Any) -> Iterator[tuple[str, str]]:

@@ -171,7 +171,8 @@ def _start(children: Programs, directory: Path, note: Callable[[str], None], por
         log = directory / f"{args[0]}.log"
         return children.fairlane(name, directory, *args, log=log, keeps_settings=False)
 
-    start("foreman", "worker", "--processes", str(PROCESSES), "--grace", "1s")
+    slots = ("--fast-slots", str(PROCESSES), "--general-slots", str(2 * PROCESSES))
+    start("foreman", "worker", "--processes", str(PROCESSES), *slots, "--grace", "1s")
     if port == NO_DASHBOARD:
         return None
     if lacks_dashboard(note):

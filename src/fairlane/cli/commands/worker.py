@@ -49,43 +49,75 @@ def names(text: str) -> tuple[str, ...]:
 def lane(text: str) -> Lane:
     """`NAME:SLOTS:QUEUE,QUEUE:prompt`; without queues, all of them."""
     from fairlane.core.profiles import ANY, Lane
+    from fairlane.core.queues import read_slots
     from fairlane.errors import BadInput
 
     name, slots, queues, *words = [*text.split(":"), "", ""][: max(3, text.count(":") + 1)]
-    if not slots.isdecimal() or words not in ([], [PROMPT]):
+    if not slots[:1].isdecimal() or words not in ([], [PROMPT]):
         expected = f"NAME:SLOTS:QUEUE,QUEUE as in fast:3:critical, and :{PROMPT} behind it for a prompt lane"
         raise click.BadParameter(f"{text!r}: expected {expected}")
     try:
-        return Lane(name, int(slots), names(queues) or (ANY,), prompt=bool(words))
+        count, per_process = read_slots(slots, f'slots of lane "{name}"')
+        return Lane(name, count, names(queues) or (ANY,), bool(words), per_process)
     except BadInput as error:
         raise click.BadParameter(str(error)) from error
+
+
+def slots(text: str) -> int | str:
+    """`8`, shared by the processes, or `100/process`."""
+    from fairlane.core.queues import read_slots
+    from fairlane.errors import BadInput
+
+    try:
+        count, per_process = read_slots(text, "slots")
+    except BadInput as error:
+        raise click.BadParameter(str(error)) from error
+    return text.strip() if per_process else count
+
+
+def slots_or_none(text: str) -> int | str:
+    """The same, and `0`."""
+    return 0 if text.strip() == "0" else slots(text)
 
 
 @click.command()
 @click.argument("application", required=False, metavar="[MODULE:NAME]")
 @click.option("--app", metavar="MODULE:NAME", help="The application, like the argument.  [env var: FAIRLANE_APP]")
-@option("--processes", "-p", type=click.IntRange(1, 1024), help="Worker processes; one per core by default.")
-@option("--slots", "-s", type=click.IntRange(1, 10_000), help="One lane of this many jobs at once, in each process.")
+@option(
+    "--processes",
+    "-p",
+    type=click.IntRange(1, 1024),
+    help="Worker processes; one per core by default, but no more than slots.",
+)
+@option(
+    "--slots",
+    "-s",
+    type=slots,
+    metavar="COUNT",
+    help="One lane of this many jobs at once, which the processes share; 100/process: each runs as many.",
+)
 @option(
     "--lane",
     "lanes",
     type=lane,
     multiple=True,
     metavar="NAME:SLOTS:QUEUES[:prompt]",
-    help="Slots kept for certain queues, as in fast:3:critical:prompt; may be repeated. A prompt lane claims no job "
-    "ahead of a free slot, and jobs over 30 s on it are reported.",
+    help="Slots kept for certain queues, as in fast:3:critical:prompt or bulk:20/process:bulk; may be repeated. A "
+    "prompt lane claims no job ahead of a free slot, and jobs over 30 s on it are reported.",
 )
 @option(
     "--fast-slots",
-    type=click.IntRange(0, 10_000),
+    type=slots_or_none,
+    metavar="COUNT",
     also=("WORKER_FAST_THREADS",),
-    help="Slots of the profile's fast lane, which serves the queue critical; 0: none.",
+    help="Slots of the profile's fast lane, which serves the queue critical; 3/process: in each process; 0: none.",
 )
 @option(
     "--general-slots",
-    type=click.IntRange(1, 10_000),
+    type=slots,
+    metavar="COUNT",
     also=("WORKER_GENERAL_THREADS",),
-    help="Slots of the profile's general lane, which serves every queue.",
+    help="Slots of the profile's general lane, which serves every queue; 5/process: in each process.",
 )
 @option("--queues", "-q", type=names, metavar="A,B", help="Serve only these queues, in this order.")
 @option("--types", "-t", type=names, metavar="A,B", help="Run only these tasks.")

@@ -7,7 +7,6 @@ import contextlib
 import logging
 import signal
 from collections.abc import Callable
-from functools import partial
 from typing import Literal
 
 from msgspec import Struct
@@ -54,6 +53,7 @@ class ForemanConfig(Struct, frozen=True, kw_only=True):
     profile: ProfileName | None = None
     """For an application that names none itself."""
     processes: int = 1
+    """As many, if there is a slot for each."""
     reload: bool = False
     probe_host: str = "127.0.0.1"
     probe_port: int | None = None
@@ -72,7 +72,10 @@ class CannotRun(Exception):
 
 
 class Foreman:
-    """Keeps `processes` workers running until stopped, or until all of them have drained the queues."""
+    """Keeps workers running until stopped, or until all of them have drained the queues.
+
+    The first one loads the application, and reports how many processes its slots are for: then the others start.
+    """
 
     def __init__(self, config: ForemanConfig, *, clock: Clock | None = None, chance: Chance | None = None) -> None:
         self.settings, self.config = config, config.worker
@@ -80,9 +83,11 @@ class Foreman:
         self.is_stopping = False
         self.checked_s = self.clock.monotonic()
         """When this loop last ran; the liveness probe reads it."""
-        self.supervisors = [Supervisor(self) for _ in range(config.processes)]
-        self._replacing: list[Supervisor] = []
-        """The successor that starts a worker, then the supervisor whose worker leaves."""
+        self.supervisors = [Supervisor(self, 0)]
+        """By number."""
+        self._beside: set[Supervisor] = set()
+        """A successor that starts a worker, and supervisors whose workers leave."""
+        self._group = asyncio.TaskGroup()
         self._outdated: asyncio.Queue[tuple[Supervisor, str]] = asyncio.Queue()
         """Supervisors whose workers are to be replaced, one after the other, and why."""
         self.crashes = Crashes(self.clock)
@@ -105,10 +110,10 @@ class Foreman:
             loop.add_signal_handler(number, act)
         try:
             serving = self.probes.serving(self.settings.probe_host, self.settings.probe_port)
-            async with serving, asyncio.TaskGroup() as group:
+            async with serving, self._group:
                 for supervisor in self.supervisors:
-                    group.create_task(supervisor.run())
-                for name, run in (("checks", self._check), ("replacements", partial(self._replace_outdated, group))):
+                    self._group.create_task(supervisor.run())
+                for name, run in (("checks", self._check), ("replacements", self._replace_outdated)):
                     kept = keep(f"the foreman's loop of {name}", run, is_ending=lambda: self.is_stopping, log=log)
                     self._helpers.append(loop.create_task(kept, name=name))
         finally:
@@ -141,8 +146,9 @@ class Foreman:
         self._send(Dump())
 
     def learn(self, report: ChildCrash | Successes | Loaded) -> None:
-        """What a worker reports of jobs that crash processes, or no longer do; and what its store is."""
+        """What a worker reports of jobs that crash processes, or no longer do; and what its store and slots are."""
         if isinstance(report, Loaded):
+            self._fit(report.processes)
             if self._store is None:  # imported while the worker does the same: its heartbeat is sent 80 ms earlier
                 asyncio.get_running_loop().run_in_executor(None, import_store, report.url)
             return
@@ -171,7 +177,19 @@ class Foreman:
         self._publish(isolated, "task_isolated", said)
         self._send(self.crashes.suspects())
 
-    def new_setup(self) -> Setup:
+    def _fit(self, processes: int) -> None:
+        """Start or end workers: as many run as there are slots for, also after code or settings have changed."""
+        spare = self.supervisors[processes:]
+        del self.supervisors[processes:]
+        self._beside = {one for one in (*self._beside, *spare) if not one.ended.is_set()}
+        for one in spare:
+            one.retire()
+        while len(self.supervisors) < processes and not self.is_stopping:
+            supervisor = Supervisor(self, len(self.supervisors))
+            self.supervisors.append(supervisor)
+            self._group.create_task(supervisor.run())
+
+    def new_setup(self, number: int) -> Setup:
         entropy = self._chance.entropy(10)
         worker = WorkerId(uuid7(int(self.clock.now().timestamp() * 1000), entropy))
         return Setup(
@@ -179,6 +197,8 @@ class Foreman:
             app=self.settings.app,
             config=self.config,
             profile=self.settings.profile,
+            number=number,
+            processes=self.settings.processes,
             reports_files=self.settings.reload,
             log_level=self.settings.log_level,
             suspects=self.crashes.suspects(),
@@ -242,7 +262,7 @@ class Foreman:
         }
 
     def _all(self) -> list[Supervisor]:
-        return [*self.supervisors, *self._replacing]
+        return [*self.supervisors, *self._beside]
 
     def _send(self, message: ToWorker) -> None:
         for supervisor in self._all():
@@ -273,26 +293,27 @@ class Foreman:
         except FairlaneError as error:
             log.warning("the event %s was not written: %s", events[0].kind, error)
 
-    async def _replace_outdated(self, group: asyncio.TaskGroup) -> None:
+    async def _replace_outdated(self) -> None:
         while True:
             old, why = await self._outdated.get()
             if old not in self.supervisors or old.ended.is_set() or self.is_stopping:
                 continue
             log.info("worker %s is replaced: %s", "?" if old.process is None else old.process.pid, why)
-            successor = Supervisor(self, is_successor=True)
-            self._replacing = [successor]
-            running = group.create_task(successor.run())
+            successor = Supervisor(self, old.number, is_successor=True)
+            self._beside.add(successor)
+            running = self._group.create_task(successor.run())
             ready = asyncio.create_task(successor.ready.wait())
             await asyncio.wait({running, ready}, return_when=asyncio.FIRST_COMPLETED)
             ready.cancel()
-            if running.done():
+            if running.done() or old not in self.supervisors:
+                successor.retire()
                 while not self._outdated.empty():
                     self._outdated.get_nowait()  # they would fare no better
             else:
-                self.supervisors[self.supervisors.index(old)], self._replacing = successor, [old]
+                self.supervisors[old.number] = successor
+                self._beside = (self._beside | {old}) - {successor}
                 old.retire()
                 await old.ended.wait()
-            self._replacing = []
 
     async def _check(self) -> None:
         while True:

@@ -27,7 +27,7 @@ from fairlane.core.clock import Clock, SystemClock
 from fairlane.core.ids import WorkerId
 from fairlane.core.ops import Check, Retire
 from fairlane.core.payload.storable import format_traceback
-from fairlane.core.profiles import ANY
+from fairlane.core.profiles import ANY, processes_for
 from fairlane.errors import (
     ConfigError,
     FairlaneError,
@@ -210,13 +210,17 @@ class WorkerMain:
     def main(self) -> int:
         try:
             app = self._application()
-            self._link.send(Loaded(url=app.runtime.settings.url))
             check_application(app, self._setup.config)
         except FairlaneError as error:
             return self._refuse(error)
-        code = 0
+        code, config, setup = 0, self._setup.config.completed(app), self._setup
+        there_are = processes_for(config.lanes, setup.processes)
+        self._link.send(Loaded(url=app.runtime.settings.url, processes=there_are))
         try:
-            run_to_end(self._run(app), loop_factory())
+            if setup.number < there_are:
+                run_to_end(self._run(app, config), loop_factory())
+            else:  # the settings have changed since this process was started
+                self._link.send(Left(why="stopped"))
         except CannotStart as refusal:
             return self._refuse(refusal.error)
         except BaseException as error:  # noqa: BLE001 - the process ends, and its foreman starts another
@@ -240,7 +244,7 @@ class WorkerMain:
         self._link.flush(FLUSH_S)
         return REFUSED
 
-    async def _run(self, app: Fairlane) -> None:
+    async def _run(self, app: Fairlane, command: WorkerConfig) -> None:
         setup, link, loop = self._setup, self._link, asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self._receive, Stop())
         link.watch(setup.config.lease_s, self._forward(loop), self._is_busy, partial(self._show_loop, loop))
@@ -252,7 +256,8 @@ class WorkerMain:
             link.send(Left(why="stopped"))
             await app.aclose()
             return
-        self._engine = engine = Engine(app, setup.config, setup.worker, link.board)
+        share = command.share(setup.number, setup.processes)
+        self._engine = engine = Engine(app, share, setup.worker, link.board)
         config, state = engine.state.config, engine.state
         link.board.reserve(state.board_lines)
         state.on_child_crash = lambda lease: link.send(ChildCrash(kind=JobKind(lease.type, lease.tenant)))
@@ -264,7 +269,7 @@ class WorkerMain:
                 types=tuple(sorted(state.tasks)),
                 slots=state.board_lines,
                 poll_s=state.poll_s,
-                introduction=introduction(app, config),
+                introduction=introduction(app, command, setup.processes),
                 files=loaded_files() if setup.reports_files else (),
             )
         )

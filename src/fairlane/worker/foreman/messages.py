@@ -50,6 +50,10 @@ class Setup(Struct, frozen=True, kw_only=True, tag="setup"):
     config: WorkerConfig
     profile: ProfileName | None = None
     """For an application that names none itself."""
+    number: int = 0
+    """Of this process, which has its share of the slots."""
+    processes: int = 1
+    """How many there may be."""
     reports_files: bool = False
     """Report with the hello which files the application was loaded from."""
     log_level: int = 20
@@ -70,9 +74,11 @@ class StoreAddress(Struct, frozen=True, kw_only=True):
 
 
 class Loaded(Struct, frozen=True, kw_only=True, tag="loaded"):
-    """The application is loaded; its store is asked now."""
+    """The application is loaded and may be run; its store is asked now."""
 
     url: str
+    processes: int
+    """How many there are slots for."""
 
 
 class StoreAway(Struct, frozen=True, kw_only=True, tag="store_away"):

@@ -57,8 +57,8 @@ class RestartDelay:
 class Supervisor:
     """Keeps one worker process running until the foreman stops, or until another supervisor takes its place."""
 
-    def __init__(self, foreman: Foreman, *, is_successor: bool = False) -> None:
-        self._foreman = foreman
+    def __init__(self, foreman: Foreman, number: int, *, is_successor: bool = False) -> None:
+        self._foreman, self.number = foreman, number
         self.process: WorkerProcess | None = None
         self._delay = RestartDelay()
         self._abandoned_since_s: float | None = None
@@ -101,7 +101,8 @@ class Supervisor:
     async def _run(self) -> None:
         while not self._is_ending():
             foreman = self._foreman
-            self.process = process = await WorkerProcess.start(foreman.new_setup(), foreman.clock, foreman.learn)
+            setup = foreman.new_setup(self.number)
+            self.process = process = await WorkerProcess.start(setup, foreman.clock, foreman.learn)
             self._repeat_stop()
             try:
                 ending = await self._supervise(process)
