@@ -39,7 +39,7 @@ PLACES = {
     "postgres": ("stores/postgres/", "supervisors/", "contrib/django/project.py", "testing/transactions.py"),
     "redis": ("stores/redis/",),
     "dashboard": ("api/", "metrics/", "web/", "cli/server.py"),
-    "alerts": ("alerts/", "supervisors/providers/"),
+    "alerts": ("alerts/", "http.py", "smtp.py", "supervisors/providers/"),
     "uvloop": ("worker/foreman/",),
     "django": ("contrib/django/",),
     "fastapi": ("contrib/fastapi.py",),

@@ -128,6 +128,7 @@ class Wanderer:
         ended: dict[str, Any] = {
             "seq": lease.seq,
             "attempt": lease.attempt - (self.rng.random() < 0.1),
+            "claim_no": lease.claim_no + (self.rng.random() < 0.05),
             "ran_s": self.some(None, 0.5),
             "ended_ago_s": self.some(0.0, 0.01),
         }

@@ -131,7 +131,7 @@ class Player:
         if sum(known.startswith("x") for known in self.graph) == MOST_ADDED or self.graph[name].everyone:
             return None
         holder = self.running.get(name) or self.lost.get(name)
-        guard = {} if holder is None else {"seq": holder[1].seq, "attempt": holder[1].attempt}
+        guard = {} if holder is None else dict(zip(("seq", "attempt", "claim_no"), holder[1].key, strict=True))
         told = self.flow.add([new], known=list(self.graph), **guard)
         assert (told.refused == "lease_lost") == (holder is not None and name not in self.running)
         if told.added:

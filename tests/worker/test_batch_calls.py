@@ -356,7 +356,7 @@ async def test_one_whose_lease_is_lost_settles_nothing_and_the_others_complete(c
     handles = [counter.waits.enqueue(number) for number in range(2)]
     engine = counter.works.engine()
     running = asyncio.create_task(engine.run())
-    await eventually(counter.began.is_set)
+    await eventually(lambda: counter.statuses(*handles) == ["processing"] * 2)
     member = next(slot for slot in engine.state.slots if slot.lease is not None)
     assert isinstance(member.lease, Lease)
     engine.state.lease_lost(member.lease.key)
@@ -414,7 +414,7 @@ async def test_calls_that_find_no_slot_for_long_leave_their_jobs_to_others(
     held = counter.waits.using(tenant="a").enqueue(0)
     await eventually(counter.began.is_set)
     await eventually(lambda: engine.state.lanes[0].calls)
-    await eventually(lambda: other.status() == "pending")
+    await eventually(lambda: counter.app.jobs.get(other.id).worker is None)
     assert engine.state.lanes[0].gathered == 0
     counter.gate.set()
     await eventually(lambda: counter.statuses(held, other) == ["completed"] * 2)

@@ -274,7 +274,7 @@ def test_a_long_job_on_the_fast_lane_is_reported_once(caplog: pytest.LogCaptureF
         _, leases = yard.claim()
         for lane, lease in zip(("fast", "general"), leases, strict=True):
             slot = Slot()
-            slot.begin(replace(lease, lane=lane), state.monotonic(), 300.0, 300.0)
+            slot.begin(replace(lease, lane=lane), state.monotonic(), 300.0)
             state.slots.append(slot)
         yard.clock.advance(30)
         assert (await watcher.run_once(yard.clock.now())).done == 0

@@ -45,7 +45,7 @@ COMMANDS = {
     "supervisors": "Make and examine processes that supervisors in SQL drive.",
     "migrate": "Bring the store's schema up to date.",
     "healthcheck": "Exit with 0 if the store, or a worker's probe, is healthy.",
-    "doctor": "Check settings, store and application, with remedies.",
+    "doctor": "Say what is wrong now, and check settings, store and application, with remedies.",
     "completion": "Print a script that completes commands and names in a shell.",
     "config": "Show each setting and where it came from, without passwords.",
 }

@@ -6,7 +6,7 @@ declare
 begin
   for _found in
     select p.oid::regprocedure as name from pg_proc p
-    where p.pronamespace = current_schema()::regnamespace
+    where p.pronamespace = quote_ident(current_schema())::regnamespace
       and (p.proacl is null or exists (select from aclexplode(p.proacl) a where a.grantee = 0))
       and not exists (select from pg_depend d where d.classid = 'pg_rewrite'::regclass
                       and d.refclassid = 'pg_proc'::regclass and d.refobjid = p.oid)

@@ -256,6 +256,7 @@ create or replace function any_ready_tenant(_queues text[]) returns text
 language sql volatile
 set search_path from current
 set enable_seqscan = off
+set jit = off
 begin atomic
   with recursive line as (
     select f.queue, f.band, f.tenant, 1 as n
