@@ -175,7 +175,11 @@ def test_a_process_that_is_killed_is_followed_by_one_with_the_same_slots(shop: S
     sleep(1.2)
     assert len(shop.notes()) == 6, "the new process has the two slots of the old one"
     assert Counter(pid for *_, pid in shop.notes() if pid in others) == others
-    figures = [worker.figures for worker in shop.crew.app.workers.list().workers]
-    assert sorted(worker["lane.general.slots"] for worker in figures) == [1, 1, 2]
+
+    def slots() -> list[float]:
+        workers = shop.crew.app.workers.list().workers
+        return sorted(worker.figures.get("lane.general.slots", 0.0) for worker in workers)
+
+    shop.crew.eventually(lambda: slots() == [1, 1, 2])
     shop.finish()
     assert foreman.stop() == 0
