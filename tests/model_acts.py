@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from fairlane.core import job as values, ops
@@ -191,15 +192,22 @@ class People(Reads):
         return ops.Health(now=now, store="model", server="none", schema_version=0, durable=False)
 
     def retain(self, op, now):
-        old, closed = [], []
-        for r in (r for r in self.jobs if not self.is_wanted(r)):
-            is_finished = r.place in ("completed", "cancelled") and op.finished_before is not None
-            if is_finished and (op.finished_from or r.finished_at) <= r.finished_at < op.finished_before:
-                old.append(r)
-            closed_at = r.letter and r.letter["closed_at"]
-            if closed_at and op.closed_before and closed_at < op.closed_before:
-                closed.append(r)
-        old.sort(key=lambda r: (r.finished_at, r.seq))
+        def is_past(r, at, before):
+            before = op.by_queue.get(r.spec.queue, before)
+            return at is not None and before is not None and at < before and not self.is_wanted(r)
+
+        ages = [at for at in (op.finished_before, *op.by_queue.values()) if at is not None]
+        finished = [
+            r for r in self.jobs if r.place in ("completed", "cancelled") and ages and r.finished_at < max(ages)
+        ]
+        finished = [r for r in finished if r.finished_at >= (op.finished_from or r.finished_at)]
+        finished.sort(key=lambda r: (r.finished_at, r.seq))
+        examined_to = None
+        if op.by_queue and len(finished) >= max(op.examine, 1):
+            examined_to = finished[max(op.examine, 1) - 1].finished_at + timedelta(microseconds=1)
+            finished = [r for r in finished if r.finished_at < examined_to]
+        old = [r for r in finished if is_past(r, r.finished_at, op.finished_before)]
+        closed = [r for r in self.jobs if r.letter and is_past(r, r.letter["closed_at"], op.closed_before)]
         closed.sort(key=lambda r: (r.letter["closed_at"], r.seq))
         old = old[: max(op.limit, 0)]
         removed = [r.seq for r in (old + closed)[: max(op.limit, 0)]]
@@ -209,7 +217,8 @@ class People(Reads):
         for key in over[:2000]:
             del self.figures[key]
         finished_to = old[-1].finished_at if old else None
-        return ops.Retained(jobs=len(removed), finished_to=finished_to, more_stats=len(over) > 2000)
+        more_stats = len(over) > 2000
+        return ops.Retained(jobs=len(removed), finished_to=finished_to, examined_to=examined_to, more_stats=more_stats)
 
     def dropresults(self, op, now):
         ended = sorted(

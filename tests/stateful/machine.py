@@ -318,11 +318,16 @@ class Lives(RuleBasedStateMachine):
         finished=st.sampled_from((None, 0, 60)),
         since=st.sampled_from((None, 120)),
         closed=st.sampled_from((None, 0, 60)),
+        bulk=st.sampled_from((None, 0, 120)),
+        examine=st.sampled_from((1, 2, 100)),
     )
-    def retain(self, limit: int, finished: int | None, since: int | None, closed: int | None) -> None:
+    def retain(
+        self, limit: int, finished: int | None, since: int | None, closed: int | None, bulk: int | None, examine: int
+    ) -> None:
         ages = {"finished_before": finished, "finished_from": since, "closed_before": closed}
         rule = {name: self.now - timedelta(seconds=age) for name, age in ages.items() if age is not None}
-        self.run(Retain(limit=limit, **rule))
+        by_queue = {} if bulk is None else {"bulk": self.now - timedelta(seconds=bulk)}
+        self.run(Retain(limit=limit, by_queue=by_queue, examine=examine, **rule))
 
     @rule(limit=bounds, age=st.sampled_from((0, 60)), is_next=st.booleans())
     def drop_results(self, limit: int, age: int, is_next: bool) -> None:

@@ -287,7 +287,14 @@ class Wanderer:
             return ops.DropResults(
                 now=self.now, type="mail.send", finished_before=before, limit=self.some(0, 1, 3, 1000)
             )
-        return ops.Retain(now=self.now, limit=self.some(0, 1, 3, 1000), **self.some({}, ages, ages))
+        by_queue = self.some({}, {}, {"default": self.now - timedelta(seconds=self.some(50, 400))})
+        return ops.Retain(
+            now=self.now,
+            limit=self.some(0, 1, 3, 1000),
+            by_queue=by_queue,
+            examine=self.some(1, 3, 100),
+            **self.some({}, ages, ages),
+        )
 
 
 @pytest.mark.requirement("Q4")

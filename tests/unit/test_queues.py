@@ -65,6 +65,8 @@ def test_a_fast_type_without_a_route_joins_the_fast_queue() -> None:
         {"max_per_tenant": True},
         {"rate_per_minute": float("nan")},
         {"priority_scope": "galaxy"},
+        {"retain_days": 0},
+        {"retain_days": 36_501},
     ],
     ids=str,
 )

@@ -172,6 +172,43 @@ def test_what_is_past_its_age_goes_and_what_waits_for_review_stays(yard: Yard) -
     assert yard.app.jobs.get(open_.id) is not None
 
 
+@pytest.mark.requirement("L19", "S10")
+def test_a_queue_keeps_its_jobs_for_as_long_as_its_own_setting_says() -> None:
+    yard = Yard(queues={"supervisors": {"retain_days": 90}, "brief": {"retain_days": 0.5}})
+    ids = {}
+    for queue in ("supervisors", "brief", "default"):
+        ids[queue] = [yard.work.using(queue=queue).enqueue().id, yard.break_.using(queue=queue).enqueue().id]
+    run_due(yard.app)
+    for letter in yard.app.dead_letters.list().dead_letters:
+        yard.app.dead_letters.discard(letter.id)
+    retention = yard.duty("retention")
+
+    def left_after(days: float) -> set[str]:
+        yard.clock.advance(days * DAY)
+        yard.step(retention)
+        return {queue for queue, kept in ids.items() if any(yard.app.jobs.get(job) for job in kept)}
+
+    assert left_after(0.6) == {"supervisors", "default"}
+    assert left_after(7) == {"supervisors"}
+    assert left_after(80) == {"supervisors"}
+    assert left_after(3) == set()
+
+
+def test_many_jobs_that_are_kept_are_passed_in_bounded_steps() -> None:
+    yard = Yard(queues={"supervisors": {"retain_days": 90}})
+    for _ in range(30):
+        yard.work.using(queue="supervisors").enqueue()
+        run_due(yard.app)
+        yard.clock.advance(1)
+    yard.work.enqueue()
+    run_due(yard.app)
+    yard.clock.advance(8 * DAY)
+    retention = yard.duty("retention")
+    retention.batch = 1
+    steps = [yard.step(retention) for _ in range(3)]
+    assert [(step.done, step.next_s) for step in steps] == [(0, 0), (0, 0), (1, 600.0)], "10, 20, and the last"
+
+
 @pytest.mark.requirement("L19")
 def test_figures_past_their_age_go_too() -> None:
     yard = Yard(retain_stats_days=2.0)

@@ -30,6 +30,8 @@ CATEGORIES: tuple[str, ...] = (
 REMEMBERED = 1_000
 """Queues nobody configured, whose empty policy is made once."""
 
+MOST_DAYS = 36_500
+
 _COUNTS = ("max_per_tenant", "rate_per_minute", "running", "tenant_running", "tenant_rate_per_minute")
 
 
@@ -75,15 +77,20 @@ class QueuePolicy(Struct, frozen=True, kw_only=True):
     """Whether a priority orders all jobs of the queue, or those of one tenant among themselves."""
     aging_s: float | None = None
     """After waiting this long a job moves up by one priority, and again after as long; None: never."""
+    retain_days: float | None = None
+    """How long its jobs are kept once they are completed or cancelled, or their dead letter is closed. None: as the
+    settings `retain_completed_days` and `retain_dead_letter_days` say."""
 
     def __post_init__(self) -> None:
         check_queue_name(self.name)
-        for option in ("timeout_s", "aging_s"):
+        for option in ("timeout_s", "aging_s", "retain_days"):
             value = getattr(self, option)
             if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0):
                 raise InvalidOption(f"{option} of queue {self.name}", value, "a number above 0, or none")
         if self.slots is not None:
             read_slots(self.slots, f"slots of queue {self.name}")
+        if self.retain_days is not None and self.retain_days > MOST_DAYS:
+            raise InvalidOption(f"retain_days of queue {self.name}", self.retain_days, f"up to {MOST_DAYS:,} days")
         for option in _COUNTS:
             value = getattr(self, option)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 2**31):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
+import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from itertools import pairwise
@@ -190,14 +190,13 @@ def test_troubleshooting_a_service_that_is_down_at_a_sql_prompt(app: Fairlane, h
 @pytest.mark.requirement("L15", "L20")
 def test_jobs_stuck_in_processing_are_reset_by_the_statement_of_the_document(app: Fairlane) -> None:
     runs: list[int] = []
-    late: list[bool] = []
+    late = threading.Event()
 
     @app.task(name="analysis", timeout=3600)
-    async def analysis(site: int) -> None:
+    def analysis(site: int) -> None:
         runs.append(site)
         if len(runs) == 1:
-            while not late:
-                await asyncio.sleep(0.05)
+            late.wait(60)
 
     stuck = analysis.enqueue(7)
     with psycopg.connect(app.runtime.settings.url, autocommit=True) as sql, app.running():
@@ -210,7 +209,7 @@ def test_jobs_stuck_in_processing_are_reset_by_the_statement_of_the_document(app
         )
         assert reset.rowcount == 1
         eventually(lambda: stuck.status() == "completed")
-        late.append(True)  # the attempt that hung ends, too: its result is refused
+        late.set()  # the attempt that hung ends, too: its result is refused
     assert [attempt.outcome for attempt in app.jobs.detail(stuck.id).attempts] == ["released", "completed"]
     assert stuck.job().attempts == 0
     assert app.audit.list(action="job_reset").records[0].target == f"job:{stuck.id}"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import Mapping
+from datetime import UTC, datetime
 
 from msgspec import Struct
 
 from fairlane.core.ops.base import Op
+
+LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 class Retained(Struct, frozen=True, kw_only=True):
@@ -14,6 +17,8 @@ class Retained(Struct, frozen=True, kw_only=True):
     """Jobs removed with all their facts and keys."""
     finished_to: datetime | None = None
     """When the last of the finished ones had finished."""
+    examined_to: datetime | None = None
+    """Only so far were finished jobs examined: others may follow, from this instant on."""
     more_stats: bool = False
     """Statistics past their age are left: another step removes them."""
 
@@ -24,6 +29,9 @@ class Retain(Op[Retained], frozen=True, kw_only=True):
 
     First completed and cancelled ones that finished before `finished_before`, by (`finished_at`, seq); then dead ones,
     only when their dead letter was closed before `closed_before`, by (`closed_at`, seq), never while pending review.
+
+    For jobs of the queues in `by_queue` the instant there stands for both of these. As such jobs may be many that stay,
+    no more than `examine` finished ones are examined then, and those that finished together with the last.
     """
 
     finished_before: datetime | None = None
@@ -31,9 +39,15 @@ class Retain(Op[Retained], frozen=True, kw_only=True):
     """Leaves alone what finished earlier: a step continues at the `finished_to` of the one before, and does not read
     past all that those have removed."""
     closed_before: datetime | None = None
+    by_queue: Mapping[str, datetime] = {}
+    examine: int = 10_000
     stats_before: datetime | None = None
     """Also remove statistics of minutes before this, oldest first, at most 2,000 rows, not counted in `limit`."""
     limit: int = 1000
+
+    def newest(self, before: datetime | None) -> datetime:
+        """Before when jobs of any queue must have ended, given when those of other queues must have."""
+        return max((before or LONG_AGO, *self.by_queue.values()))
 
 
 class Forgotten(Struct, frozen=True, kw_only=True):

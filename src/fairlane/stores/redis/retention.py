@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fairlane.core.ops import DropResults, ForgetOld, Forgotten, Purge, Purged, ResultsDropped, Retain, Retained
+from fairlane.core.ops.retention import LONG_AGO
 from fairlane.stores.instants import EARLIEST_US, from_us, to_us
 from fairlane.stores.redis.credentials import forget_ended
 from fairlane.stores.redis.events import forget_old
@@ -20,27 +21,40 @@ _NUMBERS = ("seq", "audit", "event", "limits_version", "latest", "format")
 
 @handles
 def retain(work: Work, op: Retain) -> Steps[Retained]:
-    removed, finished_to, more_stats = 0, None, False
-    limit = max(op.limit, 0)
-    if op.finished_before is not None:
+    removed, finished_to, examined_to, more_stats = 0, None, None, False
+    limit, kept = max(op.limit, 0), {queue: to_us(before) for queue, before in op.by_queue.items()}
+    if op.finished_before is not None or kept:
         first = EARLIEST_US if op.finished_from is None else to_us(op.finished_from)
-        removed, last = yield from _remove(work, "finished", first, to_us(op.finished_before), limit)
+        before = to_us(op.newest(op.finished_before))
+        if kept:
+            found = ("ZRANGEBYSCORE", f"{work.tag}:finished", first, f"({before}", "WITHSCORES", "LIMIT")
+            [cut] = yield Commands(((*found, max(op.examine, 1) - 1, 1),))
+            examined_to = int(cut[1]) + 1 if cut else None
+        ages = {"before": examined_to or before, "queues": kept, "others": to_us(op.finished_before or LONG_AGO)}
+        removed, last = yield from _remove(work, "finished", first, ages, limit)
         finished_to = None if last is None else from_us(last)
-    if op.closed_before is not None and removed < limit:
-        letters, _ = yield from _remove(work, "closed", EARLIEST_US, to_us(op.closed_before), limit - removed)
+    if (op.closed_before is not None or kept) and removed < limit:
+        before = to_us(op.newest(op.closed_before))
+        ages = {"before": before, "queues": kept, "others": to_us(op.closed_before or LONG_AGO)}
+        letters, _ = yield from _remove(work, "closed", EARLIEST_US, ages, limit - removed)
         removed += letters
     if op.stats_before is not None:
         more_stats = yield from forget_minutes(work, to_us(op.stats_before), MINUTES_AT_ONCE)
         yield from work.commit()
-    return Retained(jobs=removed, finished_to=finished_to, more_stats=more_stats)
+    return Retained(
+        jobs=removed,
+        finished_to=finished_to,
+        examined_to=None if examined_to is None else from_us(examined_to),
+        more_stats=more_stats,
+    )
 
 
-def _remove(work: Work, index: str, first: int, before: int, limit: int) -> Steps[tuple[int, int | None]]:
+def _remove(work: Work, index: str, first: int, ages: dict[str, Any], limit: int) -> Steps[tuple[int, int | None]]:
     """How many jobs of an index were removed, and when the last had finished.
 
-    Nodes whose workflow goes on stay, and one script looks at a bounded number of them.
+    Nodes whose workflow goes on stay, and jobs of queues that keep theirs; one script looks at a bounded number.
     """
-    removed, last, call = 0, None, {"index": index, "from": first, "skip": 0, "before": before}
+    removed, last, call = 0, None, {"index": index, "from": first, "skip": 0, **ages}
     while True:
         count, newest, *following = yield Script("retention", (work.instant(), pack(call | {"limit": limit - removed})))
         removed, last = removed + count, last if newest is None else int(newest)

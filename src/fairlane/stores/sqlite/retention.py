@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from msgspec import json
+
 from fairlane.core.ops import DropResults, ForgetOld, Forgotten, Purge, Purged, ResultsDropped, Retain, Retained
+from fairlane.core.ops.retention import LONG_AGO
 from fairlane.stores.instants import EARLIEST_US, maybe_from_us, to_us
 from fairlane.stores.sqlite.credentials import forget_ended
 from fairlane.stores.sqlite.driver import Driver
@@ -15,13 +18,22 @@ _IS_WANTED = """
 exists (select 1 from fairlane_node n cross join fairlane_tally t on t.workflow = n.workflow
   where n.seq = {seq} and t.total > t.completed + t.cancelled + t.skipped)
 """
+_OF_QUEUE = """
+coalesce((select k.value from json_each(?) k cross join fairlane_job j on j.seq = d.seq and j.queue = k.key), ?)
+"""
 _FINISHED = f"""
 select d.seq, d.finished_at from fairlane_done d
-where d.status <> 'dead' and d.finished_at < ? and d.finished_at >= ? and not {_IS_WANTED.format(seq="d.seq")}
+where d.status <> 'dead' and d.finished_at < ? and d.finished_at >= ? and d.finished_at < {_OF_QUEUE}
+  and not {_IS_WANTED.format(seq="d.seq")}
 order by d.finished_at, d.seq limit ?
 """  # noqa: S608
+_EXAMINED_TO = """
+select finished_at + 1 from fairlane_done where status <> 'dead' and finished_at < ? and finished_at >= ?
+order by finished_at limit 1 offset ?
+"""
 _CLOSED = f"""
-select d.seq from fairlane_dead_letter d where d.closed_at < ? and not {_IS_WANTED.format(seq="d.seq")}
+select d.seq from fairlane_dead_letter d
+where d.closed_at < ? and d.closed_at < {_OF_QUEUE} and not {_IS_WANTED.format(seq="d.seq")}
 order by d.closed_at, d.seq limit ?
 """  # noqa: S608
 _EMPTY_WORKFLOWS = """
@@ -64,14 +76,18 @@ delete from fairlane_event where id in (select id from fairlane_event where at <
 @change
 def retain(tx: Transaction, op: Retain) -> Retained:
     limit = max(op.limit, 0)
-    seqs: list[int] = []
-    finished_to = None
-    if op.finished_before is not None:
-        from_us = EARLIEST_US if op.finished_from is None else to_us(op.finished_from)
-        if rows := tx.db.execute(_FINISHED, (to_us(op.finished_before), from_us, limit)):
-            seqs, finished_to = [seq for seq, _ in rows], rows[-1][1]
-    if op.closed_before is not None:
-        seqs += [seq for (seq,) in tx.db.execute(_CLOSED, (to_us(op.closed_before), limit - len(seqs)))]
+    from_us = EARLIEST_US if op.finished_from is None else to_us(op.finished_from)
+    kept = {queue: to_us(before) for queue, before in op.by_queue.items()}
+    by_queue = json.encode(kept).decode()
+    last, examined_to = to_us(op.newest(op.finished_before)), None
+    if kept:
+        cut = tx.db.execute(_EXAMINED_TO, (last, from_us, max(op.examine, 1) - 1))
+        examined_to = cut[0][0] if cut else None
+    others = to_us(op.finished_before or LONG_AGO)
+    rows = tx.db.execute(_FINISHED, (examined_to or last, from_us, by_queue, others, limit))
+    seqs, finished_to = [seq for seq, _ in rows], rows[-1][1] if rows else None
+    last, others = to_us(op.newest(op.closed_before)), to_us(op.closed_before or LONG_AGO)
+    seqs += [seq for (seq,) in tx.db.execute(_CLOSED, (last, by_queue, others, limit - len(seqs)))]
     if seqs:
         listed = as_list(seqs)
         tx.db.execute(_KEYS, (listed,))
@@ -79,7 +95,12 @@ def retain(tx: Transaction, op: Retain) -> Retained:
             tx.db.execute(f"delete from fairlane_{table} where seq in (select value from json_each(?))", (listed,))  # noqa: S608
         remove_nodes(tx.db, listed)
     more_stats = op.stats_before is not None and _forget_figures(tx, to_us(op.stats_before))
-    return Retained(jobs=len(seqs), finished_to=maybe_from_us(finished_to), more_stats=more_stats)
+    return Retained(
+        jobs=len(seqs),
+        finished_to=maybe_from_us(finished_to),
+        examined_to=maybe_from_us(examined_to),
+        more_stats=more_stats,
+    )
 
 
 def _forget_figures(tx: Transaction, before_us: int) -> bool:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from fairlane.core.ids import JobId
 from fairlane.core.ops import ALL_TENANTS, Check, DropResults, GetDeadLetter, PageDeadLetters, Purge, Retain
 from fairlane.testing.conformance.samples import cancelled, completed, retried
 from fairlane.testing.conformance.scene import Scene
@@ -117,6 +120,51 @@ def test_one_limit_holds_for_both_kinds(scene: Scene) -> None:
     scene.later(10)
     ages = {"finished_before": scene.now, "closed_before": scene.now}
     assert [scene.retain(**ages, limit=1) for _ in range(3)] == [1, 1, 0]
+
+
+@pytest.mark.requirement("S1", "S10")
+def test_a_queue_keeps_its_jobs_for_a_time_of_its_own(scene: Scene) -> None:
+    """Longer or shorter than the others; finished ones and closed dead letters."""
+    kept: dict[str, list[JobId]] = {queue: [] for queue in ("audited", "brief", "default")}
+    for queue, ids in kept.items():
+        ids.append(scene.finished(queue=queue).id)
+        ids.append(scene.cancel(scene.put(queue=queue).id).job.id)  # type: ignore[union-attr]
+        letter = scene.dead(queue=queue)
+        scene.discard(letter.seq)
+        ids.append(letter.id)
+    scene.later(1000)
+
+    def retain(audited: float, brief: float, others: float) -> int:
+        ages = {"audited": scene.at(-audited), "brief": scene.at(-brief)}
+        return scene.retain(by_queue=ages, finished_before=scene.at(-others), closed_before=scene.at(-others))
+
+    assert retain(2000, 2000, 2000) == 0
+    assert retain(2000, 999, 2000) == 3
+    assert set(scene.list_jobs()) == {*kept["audited"], *kept["default"]}
+    assert retain(2000, 999, 999) == 3
+    assert set(scene.list_jobs()) == set(kept["audited"])
+    assert scene.attempts(kept["audited"][0])[0].outcome == "completed"
+    assert scene.retain(by_queue={"audited": scene.at(-1000)}) == 0
+    assert scene.retain(by_queue={"audited": scene.at(-999)}) == 3, "no age is given for the others"
+    assert scene.list_jobs() == []
+
+
+def test_jobs_that_are_kept_are_examined_a_bounded_number_at_a_time(scene: Scene) -> None:
+    for queue in ("audited", "audited", "default", "audited", "default"):
+        scene.finished(queue=queue)
+        scene.later(1)
+    scene.cancel(scene.put(queue="audited").id)
+    for _ in range(2):  # at the same instant
+        scene.cancel(scene.put(queue="default").id)
+    scene.later(1)
+    rule: dict[str, Any] = {"finished_before": scene.now, "by_queue": {"audited": scene.at(-1000)}, "examine": 2}
+    removed, steps, reached = 0, 0, None
+    while steps == 0 or reached is not None:
+        step = scene.run(Retain(**rule, finished_from=reached))
+        removed, steps, reached = removed + step.jobs, steps + 1, step.examined_to
+    assert (removed, steps) == (4, 4)
+    assert {scene.see(job).queue for job in scene.list_jobs()} == {"audited"}
+    assert scene.run(Retain(finished_before=scene.now, examine=1)).jobs == 4, "unbounded where no queue has an age"
 
 
 @pytest.mark.requirement("Q11")

@@ -53,6 +53,8 @@ BATCH = 1000
 """Rows that one step moves or removes, unless its row says otherwise."""
 FIRST_BATCH, REMOVAL_S = 200, 0.02
 """Removals are bounded by time: a step takes the rows that fit this span by what the last one took, up to BATCH."""
+EXAMINED = 10
+"""Jobs that are examined in the time of one removal, where a queue keeps its jobs for longer."""
 TENANTS, AUDIT_RECORDS, ENQUEUED_JOBS = 500, 500, 5000
 EVENTS_KEPT = timedelta(days=7)
 CREDENTIALS_KEPT = timedelta(days=30)
@@ -266,20 +268,23 @@ async def retain(duty: TableDuty, now: datetime) -> StepReport:
     if settings.retain_between is not None and not is_within(settings.retain_between, now):
         return StepReport(next_s=TABLE["retention"].every_s)
     began_s, asked = duty.state.monotonic(), duty.batch
+    kept = {queue.name: queue.retain_days for queue in settings.queues.values() if queue.retain_days is not None}
     removed = await duty.store.arun(
         Retain(
             finished_before=now - timedelta(days=settings.retain_completed_days),
             finished_from=duty.reached,
             closed_before=now - timedelta(days=settings.retain_dead_letter_days),
+            by_queue={name: now - timedelta(days=days) for name, days in kept.items()},
+            examine=EXAMINED * asked,
             stats_before=now - timedelta(days=settings.retain_stats_days),
             limit=asked,
         )
     )
     fit = int(asked * REMOVAL_S / max(duty.state.monotonic() - began_s, 0.001))
     duty.batch = max(min(fit, 2 * asked, BATCH), asked // 2, 1)
-    has_more = removed.jobs >= asked
-    duty.reached = (removed.finished_to or duty.reached) if has_more else None
-    next_s = 0 if has_more or removed.more_stats else TABLE["retention"].every_s
+    is_full = removed.jobs >= asked
+    duty.reached = (removed.finished_to or duty.reached) if is_full else removed.examined_to
+    next_s = 0 if is_full or removed.examined_to or removed.more_stats else TABLE["retention"].every_s
     return StepReport(done=removed.jobs, next_s=next_s)
 
 

@@ -1,5 +1,6 @@
 -- Removes jobs that have ended, with everything kept of them: those of an index from one instant to before another.
--- ARGV: instant or '', {index, from, skip, before, limit}. Answers {number, when the last had finished} and, where it has
+-- ARGV: instant or '', {index, from, skip, before, limit, queues, others}: jobs of `queues` only from before the instant
+-- there, all others only from before `others`. Answers {number, when the last had finished} and, where it has
 -- looked at enough before it came to the end, {…, from, skip} for the next call: from this instant on, without its first.
 local op = unpacked(ARGV[2])
 if op.limit <= 0 then return {0, false} end
@@ -46,7 +47,8 @@ end
 for place, job in ipairs(read_jobs(found)) do
   if #seqs == op.limit then break end
   if scores[place] ~= from then from, skip = scores[place], 0 end
-  if is_wanted(job) then skip = skip + 1 else seqs[#seqs + 1] = found[place] end
+  local is_past = scores[place] < (job and op.queues[job.queue] or op.others)
+  if not is_past or is_wanted(job) then skip = skip + 1 else seqs[#seqs + 1] = found[place] end
 end
 local has_more = #found == look and #seqs < op.limit
 for place, job in ipairs(read_jobs(seqs)) do

@@ -12,20 +12,35 @@ declare
   _finished_from    timestamptz := coalesce((_op->>'finished_from')::timestamptz, '-infinity');
   _finished_to      timestamptz;
   _closed_before    timestamptz := (_op->>'closed_before')::timestamptz;
+  _by_queue         json := nullif(_op->>'by_queue', '{}')::json;
+  _last             timestamptz;
+  _examined_to      timestamptz;
   _limit            integer := at_most(_op);
   _stats_before     timestamptz := (_op->>'stats_before')::timestamptz;
   _flows            boolean := exists (select from workflow);  -- plain jobs are not looked for among nodes
   _seqs             bigint[];
 begin
+  _last := greatest(_finished_before, (select max(value::timestamptz) from json_each_text(_by_queue)));
+  if _by_queue is not null then
+    select finished_at + interval '1 microsecond' into _examined_to from done
+    where finished_at < _last and finished_at >= _finished_from and status <> 'dead'
+    order by finished_at offset greatest((_op->>'examine')::integer, 1) - 1 limit 1;
+  end if;
   select coalesce(array_agg(d.seq), '{}'), max(d.finished_at) into _seqs, _finished_to
   from (
     select seq, finished_at from done
-    where finished_at < _finished_before and finished_at >= _finished_from and status <> 'dead'
+    where finished_at < coalesce(_examined_to, _last) and finished_at >= _finished_from and status <> 'dead'
+      and (_by_queue is null or finished_at < (
+        select coalesce((_by_queue->>j.queue)::timestamptz, _finished_before) from job j where j.seq = done.seq))
       and not (_flows and is_wanted(seq))
     order by finished_at, seq limit _limit for update skip locked
   ) d;
+  _last := greatest(_closed_before, (select max(value::timestamptz) from json_each_text(_by_queue)));
   _seqs := _seqs || array(
-    select seq from dead_letter where closed_at < _closed_before and not (_flows and is_wanted(seq))
+    select seq from dead_letter
+    where closed_at < _last and (_by_queue is null or closed_at < (
+        select coalesce((_by_queue->>j.queue)::timestamptz, _closed_before) from job j where j.seq = dead_letter.seq))
+      and not (_flows and is_wanted(seq))
     order by closed_at, seq limit _limit - cardinality(_seqs) for update skip locked);
   delete from idempotency_key k using job j
   where j.seq = any(_seqs) and j.idempotency_key is not null and k.tenant = j.tenant and k.key = j.idempotency_key
@@ -48,7 +63,7 @@ begin
     select ctid from stat_half_hour
     where half_hour < half_hour_of(least((select min(m.minute) from stat_minute m), _stats_before))
     order by half_hour limit 2000));
-  return json_build_object('jobs', cardinality(_seqs), 'finished_to', _finished_to,
+  return json_build_object('jobs', cardinality(_seqs), 'finished_to', _finished_to, 'examined_to', _examined_to,
     'more_stats', exists (select from stat_minute where minute < _stats_before));
 end
 $$;
