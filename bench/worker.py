@@ -30,7 +30,7 @@ class Scene:
         os.environ |= {"BENCH_URL": dsn, "BENCH_DIARY": str(self.diary)}
         worker_app = importlib.reload(importlib.import_module("bench.worker_app"))
         self.app: Fairlane = worker_app.app
-        self.note = worker_app.note
+        self.note, self.nothing = worker_app.note, worker_app.nothing
         migrator = self.app.runtime.store.migrator()
         assert migrator is not None
         migrator.up()
@@ -46,18 +46,24 @@ class Scene:
             sleep(0.002)
 
     @contextmanager
-    def foreman(self, *flags: str) -> Iterator[psutil.Process]:
+    def workers(self, *flags: str) -> Iterator[psutil.Process]:
         command = [sys.executable, "-m", "fairlane", "worker", "bench.worker_app:app", *flags]
         process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         try:
-            self.note.enqueue(monotonic())
-            self.until(lambda: bool(self.lines()))
-            sleep(2.0)
             yield psutil.Process(process.pid)
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(60)
             self.diary.write_text("")
+
+    @contextmanager
+    def foreman(self, *flags: str) -> Iterator[psutil.Process]:
+        """The same, once a first job has run."""
+        with self.workers(*flags) as process:
+            self.note.enqueue(monotonic())
+            self.until(lambda: bool(self.lines()))
+            sleep(2.0)
+            yield process
 
 
 def latency(scene: Scene) -> None:

@@ -21,3 +21,8 @@ async def note(sent_s: float, sleep_s: float = 0.0) -> None:
     os.close(fd)
     if sleep_s:
         await asyncio.sleep(sleep_s)
+
+
+@app.task(name="bench.nothing", timeout=60)
+async def nothing() -> None:
+    pass

@@ -21,7 +21,8 @@ class Claiming:
         def have_room(keys):
             full = [key for key in keys if not self._has_room(force, key, now)]
             hints.extend(filter(None, (self._free_at(force, key, now) for key in full)))
-            return not full
+            is_limited = any(force.running(key) is not None or force.rate(key) is not None for key in keys)
+            return not full and not (is_limited and want.slots is not None and len(leases) >= want.slots)
 
         def line_has_room(queue, tenant):
             return have_room(force.keys_of(queue, tenant, "")[:3])

@@ -25,7 +25,7 @@ class LimitedWanderer(Wanderer):
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
         self.given = [(), *(tuple(self.limit() for _ in range(self.rng.randint(1, 5))) for _ in range(3))]
-        steps = {self.set_limit: 3, self.unset_limit: 2, self.unhold: 3, self.age: 2, self.ask: 5, self.name_tenants: 2}
+        steps = {self.set_limit: 3, self.unset_limit: 2, self.unhold: 3, self.age: 2, self.ask: 9, self.name_tenants: 2}
         self.steps += steps
         self.weights += steps.values()
 
@@ -66,7 +66,7 @@ class LimitedWanderer(Wanderer):
         return self.last_turn
 
     def want(self) -> ops.Want:
-        return replace(super().want(), survey=self.some(0, 0, 1, 2, 1000))
+        return replace(super().want(), survey=self.some(0, 0, 1, 2, 1000), slots=self.some(None, None, 0, 1, 2, 4))
 
     def set_limit(self) -> Any:
         return ops.SetLimit(now=self.now, limit=self.limit(), by="ada", notes=self.some(None, "so"))

@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 
-from fairlane.core.ids import WorkerId
 from fairlane.core.limits import Limit, Rate
-from fairlane.core.ops import Renew, SetLimit, Turn, Want
+from fairlane.core.ops import SetLimit, Turn
 from fairlane.core.profiles import ANY, Lane
-from fairlane.worker.state import KnownLimits
 from tests.worker.conftest import Works, eventually
 
 QUEUES = ("critical", "default", "bulk")
@@ -21,34 +19,11 @@ def running_limit(kind: str, name: str, queue: str = "", running: int = 1) -> Li
     return Limit(kind=kind, name=name, queue=queue, running=running)  # type: ignore[arg-type]
 
 
-@pytest.mark.requirement("I3")
-@pytest.mark.parametrize(
-    ("limit", "free"),
-    [
-        (running_limit("queue", "bulk"), ("critical", "default")),
-        (running_limit("tenant", "*", "default"), ("critical", "bulk")),
-        (running_limit("tenant", "acme"), ()),
-        (running_limit("type", "mail"), ()),
-        (Limit(kind="named", name="smtp", rate=Rate(5, 1.0), types=("mail",)), ()),
-    ],
-)
-def test_jobs_are_claimed_ahead_only_from_queues_no_limit_counts(limit: Limit, free: tuple[str, ...]) -> None:
-    watch = KnownLimits((limit,), QUEUES)
-    assert watch.free(QUEUES) == QUEUES
-    watch.in_force = True
-    assert watch.free(QUEUES) == free
-
-
-def test_limits_in_force_that_are_not_known_here_stop_claiming_ahead() -> None:
-    watch = KnownLimits((), QUEUES)
-    watch.in_force = True
-    assert watch.free(QUEUES) == ()
-
-
 def test_a_turn_carries_only_limits_that_bear_on_its_claims() -> None:
     waiting = Limit(kind="tenant", name="*", queue="default", waiting=500)
     elsewhere, here = running_limit("queue", "bulk"), running_limit("queue", "default")
-    assert KnownLimits((waiting, elsewhere, here), ("default",)).given == (here,)
+    queues = frozenset({"default"})
+    assert [limit for limit in (waiting, elsewhere, here) if limit.is_for_claims_from(queues)] == [here]
 
 
 @pytest.mark.requirement("I3")
@@ -123,7 +98,6 @@ def test_a_worker_that_drains_leaves_nothing_in_queues_with_limits(works: Works)
     limited = [works.task("add").using(queue="bulk").enqueue(n, n) for n in range(3)]
     others = [works.task("add").enqueue(n, n) for n in range(40)]
     engine = works.engine(Lane("general", 2, ("default", "bulk")), drain=True)
-    engine.state.limits.learn(works.app.limits.list())
     asyncio.run(engine.run())
     assert {handle.status() for handle in (*limited, *others)} == {"completed"}
 
@@ -171,7 +145,6 @@ def test_an_urgent_queue_under_a_limit_does_not_wait_behind_what_is_claimed_ahea
     async def run() -> None:
         works.app.enqueue_many([flood.bind() for _ in range(4000)])
         engine = works.engine(Lane("general", 4, ("critical", "default")))
-        engine.state.limits.learn(works.app.limits.list())
         running = asyncio.create_task(engine.run())
         await eventually(lambda: began.count("flood") > 200)
         works.app.enqueue_many([urgent.bind() for _ in range(4)])
@@ -181,31 +154,6 @@ def test_an_urgent_queue_under_a_limit_does_not_wait_behind_what_is_claimed_ahea
         await running
 
     asyncio.run(run())
-
-
-@pytest.mark.parametrize(
-    ("queues", "first"), [(QUEUES, False), (("bulk", "default"), True), (("bulk",), False), (("default",), False)]
-)
-def test_a_limited_queue_that_stands_before_others_is_known(queues: tuple[str, ...], first: bool) -> None:
-    watch = KnownLimits((running_limit("queue", "bulk"),), QUEUES)
-    watch.in_force = True
-    assert watch.precede_free(queues) is first
-
-
-def test_a_place_is_freed_where_a_limit_may_have_counted_what_ended(works: Works) -> None:
-    works.app.enqueue_many([works.task("add").using(queue=queue).bind(1, 2) for queue in ("default", "bulk")])
-    worker = WorkerId(works.app.runtime.new_job_id())
-    works.app.runtime.store.run(Renew(worker=worker, lease_s=60))
-    want = Want(lane="general", queues=("default", "bulk"), limit=2)
-    free, counted = works.app.runtime.store.run(Turn(worker=worker, claim_no=1, wants=(want,))).leases
-    watch = KnownLimits((running_limit("queue", "bulk"),), QUEUES)
-    watch.end(counted)
-    assert not watch.frees_places
-    watch.in_force = True
-    watch.end(free)
-    assert not watch.frees_places
-    watch.end(counted)
-    assert watch.frees_places
 
 
 def sent_turns(works: Works, monkeypatch: pytest.MonkeyPatch) -> list[Turn]:
@@ -236,37 +184,3 @@ def test_a_worker_that_takes_its_places_again_does_not_ask_each_time_for_more(
     settling = sum(1 for turn in turns if turn.outcomes)
     assert settling >= 50
     assert len(turns) <= 1.7 * settling
-
-
-@pytest.mark.requirement("I3")
-def test_limits_are_given_where_limited_queues_are_asked_or_places_under_them_become_free(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    works = Works("isolation")
-    turns = sent_turns(works, monkeypatch)
-    done: list[str] = []
-
-    @works.app.task(name="slow", queue="bulk")  # 50 of them may start in a minute
-    async def slow() -> None:
-        done.append("began")
-        await asyncio.sleep(0.05)
-
-    async def run() -> None:
-        slow.enqueue()
-        engine = works.engine(Lane("general", 20, (ANY,)))
-        running = asyncio.create_task(engine.run())
-        await eventually(lambda: done)
-        works.app.enqueue_many([works.task("add").bind(1, 2) for _ in range(10_000)])
-        await eventually(lambda: works.app.statistics.counts().completed == 10_001)
-        engine.stop()
-        await running
-
-    asyncio.run(run())
-    works.app.close()
-    claims = [turn for turn in turns if turn.wants]
-    for turn in claims:
-        asks = any("bulk" in want.queues for want in turn.wants)
-        frees = any(outcome.seq == 1 for outcome in turn.outcomes)  # the slow one, enqueued first
-        if asks or frees:
-            assert turn.limits
-    assert any(not turn.limits for turn in claims)

@@ -105,6 +105,11 @@ class Limit(Struct, frozen=True, kw_only=True, omit_defaults=True):
         """It may hold claims back: a Turn is told of it. The others are for enqueues."""
         return self.running is not None or self.rate is not None or self.kind == "named"
 
+    def is_for_claims_from(self, queues: frozenset[str]) -> bool:
+        """It may hold claims from one of these queues back."""
+        queue = self.name if self.kind == "queue" else self.queue
+        return self.is_for_claims and (not queue or queue in queues)
+
 
 class StoredLimit(Struct, frozen=True, kw_only=True):
     """A limit set at run time. Field by field it wins over one that the code gives for the same thing."""

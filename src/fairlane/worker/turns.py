@@ -37,9 +37,6 @@ UNREGISTERED_S = 0.2
 """How long a worker whose heartbeat has lapsed waits before its next Turn."""
 BACKOFF_S = (0.1, 0.5, 1.0, 2.0, 5.0)
 
-ALL_QUEUES_S = 0.05
-"""Queues with limits are claimed from at least this often, while others keep a worker busy."""
-
 LaneWants = tuple[tuple[LaneState, Want], ...]
 
 
@@ -66,13 +63,6 @@ class TurnLoop:
         self.stepped_s = self.answered_s
         """When this loop last took a step, whether or not the store answered; the foreman judges it."""
         self._registered = True
-        self._is_counted = True
-        """Some jobs of the last claim may be counted under a limit."""
-        self._all_queues_s = float("-inf")
-        self._is_partial = False
-        """The last claim left out queues with limits."""
-        self._is_owed = False
-        """A lane that was to claim from all its queues had no jobs left to claim under `max_jobs`: it claims next."""
         self.until_s: float | None = None
         """Stopping: do not wait for the store beyond this."""
 
@@ -96,11 +86,9 @@ class TurnLoop:
             elif not searches:  # a claim that continues its search is the same claim
                 self._idle += 1
             owes_look = any(lane.planner.looks_at_s is not None for lane in state.lanes)
-            if drains and self._idle and not (searches or owes_look or state.busy()) and self._freed_s is None:
-                if self._is_partial:
-                    state.woken = True  # the queues left out may hold something
-                elif all(lane.empty for lane in state.lanes):
-                    return
+            is_idle = self._idle and not (searches or owes_look or state.busy()) and self._freed_s is None
+            if drains and is_idle and all(lane.empty for lane in state.lanes):
+                return
             if state.jobs_left() <= 0 and not state.busy():
                 return
 
@@ -113,9 +101,6 @@ class TurnLoop:
         self._is_waiting = not state.stopping and (
             not state.busy() or (self._has_idle_lane() and sent_s - self.answered_s >= QUIET_S)
         )
-        # No limit applies to a Turn that claims only from queues without limits and ends no counted job.
-        frees_places, state.limits.frees_places = state.limits.frees_places, False
-        sends_limits = frees_places or any(want.queues == lane.queues for lane, want in asked)
         starts = state.starts()
         state.reported(starts)
         turn = Turn(
@@ -124,7 +109,7 @@ class TurnLoop:
             outcomes=tuple(outcomes),
             starts=starts,
             wants=tuple(want for _, want in asked),
-            limits=state.limits.given if asked and sends_limits else (),
+            limits=state.limits if asked else (),
             waiting=self._is_waiting,
         )
         try:
@@ -146,7 +131,7 @@ class TurnLoop:
             is_short = len(leases) < want.limit
             if is_short:
                 lane.rests_until_s = self.answered_s + max(QUIET_S, PAUSE_PER_REST * (self.answered_s - sent_s))
-            elif lane.empty and answer.limited and state.limits.may_count(leases):
+            elif lane.empty and answer.limited:
                 # It took again the places it has freed, which says nothing about other jobs.
                 is_short = self.answered_s < lane.rests_until_s
             lane.empty = is_short and not lane.planner.is_searching
@@ -154,9 +139,7 @@ class TurnLoop:
             if leases:
                 state.begun.set()
         if asked:
-            state.limits.in_force = answer.limited or (state.limits.in_force and not sends_limits)
             self._apply_limits(answer, is_short=any(lane.empty for lane, _ in asked))
-            self._is_counted = state.limits.may_count(answer.leases)
         self._apply(answer)
         return len(answer.leases)
 
@@ -164,23 +147,12 @@ class TurnLoop:
         """What each lane with room claims; nothing where the last answer was short and nothing has happened since."""
         state = self._state
         woken, state.woken = state.woken, False
-        asked, is_partial = [], False
+        asked = []
         left, leaves = state.jobs_left(), state.put_offs.left()
-        all_queues = self._is_counted or woken or self._is_owed or state.monotonic() - self._all_queues_s > ALL_QUEUES_S
-        self._is_owed = False
         for lane in state.lanes:
-            room, queues = lane.room(), None
-            if state.limits.in_force:
-                # Free slots claim from any queue; only jobs that no limit counts are prefetched. While nothing meets
-                # a limit, both at once from the unlimited queues, and from the others every ALL_QUEUES_S.
-                queues = state.limits.free(lane.queues)
-                if lane.free_slots() and (all_queues or not queues):
-                    room, queues = lane.free_slots(), None
-                elif not queues or (all_queues and state.limits.precede_free(lane.queues)):
-                    room = 0  # held jobs run out, then the free slots claim from any queue
-            if all_queues and room > 0 and left <= 0:
+            room = lane.room()
+            if room > 0 and left <= 0:
                 # The lanes before it claim all that is left of max_jobs: it claims when they find nothing.
-                self._is_owed = True
                 lane.empty = lane.empty and not woken
             room = min(room, left)
             if lane.empty and not woken:
@@ -189,19 +161,15 @@ class TurnLoop:
             left -= room
             if room > 0:
                 limit = room if state.config.batch is None else min(room, state.config.batch)
+                slots = max(lane.free_slots(), min(len(state.outcomes), lane.config.slots))
                 want = lane.planner.want(
                     limit,
                     state.monotonic(),
+                    slots=slots if slots < limit else None,
                     woken=woken,
-                    queues=queues,
                     leaves=leaves,
                 )
                 asked.append((lane, want))
-                is_partial = is_partial or queues is not None
-        if asked:
-            self._is_partial = is_partial
-            if all_queues:
-                self._all_queues_s = state.monotonic()
         return tuple(asked)
 
     async def _sleep(self) -> None:

@@ -59,7 +59,7 @@ class ClaimPlanner:
         self._searcher = Searcher(queues)
         self._cursor = ""
         self._is_short = False
-        self._is_look = self._is_partial = False
+        self._is_look = False
         self._looked = self._is_slow = False
         self._is_behind = False
         """The last claim asked only behind marks."""
@@ -86,16 +86,11 @@ class ClaimPlanner:
         limit: int,
         now_s: float,
         *,
+        slots: int | None = None,
         woken: bool = False,
-        queues: tuple[str, ...] | None = None,
         leaves: tuple[str, ...] = (),
     ) -> Want:
-        """The next Want. `now_s` is monotonic; `queues`: of the lane's, only these for once; `leaves`: see Want."""
-        if queues is not None and self._place is not None and self._place[0] not in queues:
-            self._forget_lines()
-        if queues is None and self._is_partial:
-            self._look_again_s = now_s  # in other queues there may be more urgent ones
-        self._is_partial = queues is not None
+        """The next Want. `now_s` is monotonic; `slots` and `leaves`: see Want."""
         self._searcher.forget_if_old(now_s)
         rested = self._rests.over(now_s)
         if rested:
@@ -104,7 +99,7 @@ class ClaimPlanner:
         is_new = woken and not (self._is_behind and self._is_short)
         self._is_behind = self._is_slow and (is_new or now_s < self._look_again_s) and not self._searcher.behind
         if self._is_behind and (not self._lines or self._searcher.is_held_back):
-            behind = self._claimed.takes(limit, queues or self._queues)
+            behind = self._claimed.takes(limit, self._queues)
             self._is_behind = bool(behind)
         self._is_look = not self._is_behind and (woken or not self._lines or now_s >= self._look_again_s)
         cursor = self._cursor
@@ -115,11 +110,12 @@ class ClaimPlanner:
             picked, cursor = self._picked(limit, now_s)
             takes = self._takes(picked)
         else:
-            takes = self._searcher.takes(limit, queues or self._queues) if self._is_short else ()
+            takes = self._searcher.takes(limit, self._queues) if self._is_short else ()
         return Want(
             lane=self._lane,
-            queues=self._queues if queues is None else queues,
+            queues=self._queues,
             limit=limit,
+            slots=slots,
             types=self._types,
             leaves=leaves,
             takes=takes,

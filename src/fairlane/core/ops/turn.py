@@ -78,6 +78,10 @@ class Want(Struct, frozen=True, kw_only=True, omit_defaults=True):
     start: int = 0
     """How many of the claimed begin at once, the first ones: for whoever runs nothing else meanwhile. The rest is
     prefetched; an engine claims all of its jobs so and reports those that it begins."""
+    slots: int | None = None
+    """Only the first this many of the claimed may be under a limit on running or a rate: behind them such jobs have no
+    room, because they would hold a place while they wait for a slot. A worker counts the slots that are free and those
+    in which a job has just ended: what it has claimed ahead gives way to more urgent jobs. None: any number."""
     types: tuple[str, ...] | None = None
     """None: any. A worker names the types it knows and never gets another."""
     leaves: tuple[str, ...] = ()

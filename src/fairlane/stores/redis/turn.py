@@ -153,6 +153,8 @@ def _want(want: Want) -> dict[str, Any]:
     }
     if want.types is not None:
         sent["types"] = want.types
+    if want.slots is not None:
+        sent["slots"] = want.slots
     if want.leaves:
         sent["leaves"] = want.leaves
     if want.survey:

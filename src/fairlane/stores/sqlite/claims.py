@@ -173,16 +173,19 @@ class Choice:
     def _serve(self, name: LineName, turns: int, page: int | None, after: Position = BEFORE_ALL) -> int:
         """Give a line a number of turns, as far as there is room; returns how many jobs it gave."""
         queue, _, tenant = name
+        room = self._limits.room
+        self._count_slots()
         count = min(turns, self._left, self._limits.room_in(queue, tenant))
         if count <= 0:
             return 0
-        line, room = self._line(name), self._limits.room
+        line = self._line(name)
         if room is None:
             seqs = [row[2] for row in line.take(self._tx, self._is_wanted, count, page or count, after)]
             self._seqs += seqs
             return len(seqs)
         for number in range(count):
             # One by one: what is taken may leave no room for the type of the next one.
+            self._count_slots()
             rows = line.take(self._tx, self._is_wanted, 1, page or count, after)
             if not rows:
                 return number
@@ -191,9 +194,15 @@ class Choice:
             self._seqs.append(seq)
         return count
 
+    def _count_slots(self) -> None:
+        room, slots = self._limits.room, self._want.slots
+        if room is not None:
+            room.slots_left = ENDLESS if slots is None else max(slots - len(self._seqs), 0)
+
     def _bands(self) -> Iterator[tuple[str, int]]:
         """Queues in the lane's order, lowest band first."""
         room = self._limits.room
+        self._count_slots()
         for queue in self._want.queues if self._want.discover else ():
             band = None if queue in self._limits.paused.queues else -1
             while band is not None and (room is None or room.in_queue(queue) > 0):

@@ -278,3 +278,50 @@ def test_a_turn_says_whether_a_wanted_type_has_no_room(scene: Scene) -> None:
     assert (tenants.leases, tenants.limited, tenants.held_back) == ((), True, False)
     full = scene.turn(scene.hire(), wanting(9, queues=BOTH_QUEUES), limits=(two,))
     assert (len(full.leases), full.limited, full.held_back) == (2, True, True)
+
+
+# What is claimed ahead
+
+
+EITHER = pytest.mark.parametrize("limit", [*LIMITS.values(), *each_kind(rate=rate(9)).values()], ids=str)
+
+
+@EITHER
+@pytest.mark.parametrize("slots", [0, 2])
+def test_jobs_under_a_limit_are_claimed_for_free_slots_alone(scene: Scene, limit: Limit, slots: int) -> None:
+    jobs = put(scene, 5)
+    limit = msgspec.structs.replace(limit, running=limit.running and 9)
+    assert got(scene, limit, slots=slots) == jobs[:slots]
+    set_limit(scene, limit)
+    assert got(scene, limit=2, slots=1) == jobs[slots : slots + 1]
+
+
+@EITHER
+def test_jobs_under_no_limit_are_claimed_ahead_beside_those_under_one(scene: Scene, limit: Limit) -> None:
+    others = {"tenant": "system", "type": "mail.send", "queue": "default"}
+    limited, free = put(scene, 4), put(scene, 6, **others)
+    set_limit(scene, msgspec.structs.replace(limit, running=limit.running and 9))
+    assert got(scene, slots=1, limit=5) == [limited[0], *free[:4]]
+    assert got(scene, slots=0, limit=9) == free[4:]
+
+
+def test_jobs_behind_one_that_waits_for_a_slot_are_claimed_ahead(scene: Scene) -> None:
+    printed, [sent] = put(scene, 3), put(scene, type="mail.send")
+    assert got(scene, task("report.make", running=9), slots=2) == [*printed[:2], sent]
+
+
+def test_tenants_in_turn_fill_the_slots_that_their_limit_leaves(scene: Scene) -> None:
+    mine, theirs = put(scene, 3), put(scene, 3, tenant="globex")
+    limit = tenant("acme", running=9)
+    assert got(scene, limit, slots=3, limit=6) == [mine[0], theirs[0], mine[1], theirs[1], theirs[2]]
+
+
+def test_each_lane_of_a_turn_has_slots_of_its_own(scene: Scene) -> None:
+    jobs = put(scene, 5)
+    wants = [wanting(4, queues=BOTH_QUEUES, lane=lane, slots=slots) for lane, slots in (("fast", 1), ("general", 2))]
+    result = scene.turn(scene.hire(), *wants, limits=(task("report.make", running=9),))
+    assert [(lease.lane, lease.id) for lease in result.leases] == [
+        ("fast", jobs[0]),
+        ("general", jobs[1]),
+        ("general", jobs[2]),
+    ]

@@ -226,7 +226,7 @@ async def age(duty: TableDuty, now: datetime) -> StepReport:
 
 
 async def read_weights(duty: TableDuty, now: datetime) -> int:
-    """Give the lanes the weights of tenants and the limits set at run time."""
+    """Give the lanes the weights of tenants."""
     state = duty.state
     if state.started == duty.seen and not state.busy():
         return 0  # nothing was claimed since
@@ -234,7 +234,6 @@ async def read_weights(duty: TableDuty, now: datetime) -> int:
     weights = (await duty.store.arun(ReadWeights())).weights
     for lane in state.lanes:
         lane.planner.accounts.weigh(weights)
-    state.limits.learn((await duty.store.arun(ListLimits())).limits)
     return len(weights)
 
 

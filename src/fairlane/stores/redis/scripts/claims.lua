@@ -42,7 +42,7 @@ local function leases_under(bound, types)
 end
 
 local function new_room(given, now)
-  local room = {left = {}, held_back = {}, full_tasks = {}, lines = {}, tasks = {}, short = false}
+  local room = {left = {}, held_back = {}, full_tasks = {}, lines = {}, tasks = {}, short = false, slots = ENDLESS}
   local rated, rates = {}, {}
 
   -- What one key allows; nil: everything.
@@ -80,7 +80,7 @@ local function new_room(given, now)
         room.left[bound.name] = left
       end
       if left <= 0 then room.held_back[bound.name] = bound end
-      found = math.min(found, left)
+      found = math.min(found, left, (bound.running or bound.rate) and room.slots or ENDLESS)
     end
     return found
   end
@@ -120,7 +120,8 @@ local function new_room(given, now)
   function room.has_for(task)
     if room.full_tasks[task] then return false end
     if least(of_task(task)) > 0 then return true end
-    room.full_tasks[task], room.short = true, true -- it stays so: room does not grow within a Turn
+    room.short = true
+    if room.slots > 0 then room.full_tasks[task] = true end -- it stays so: room does not grow within a Turn
     return false
   end
 
@@ -320,6 +321,11 @@ local function choose(want, paused, room, marks, stops)
 
   local function left() return want.limit - #chosen end
 
+  -- How many more jobs under a limit it may have: only the first of a Want.
+  local function count_slots()
+    if room then room.slots = want.slots and math.max(want.slots - #chosen, 0) or ENDLESS end
+  end
+
   local function line_named(queue, band, tenant)
     local key = line_key(queue, band, tenant)
     if not lines[key] then
@@ -331,6 +337,7 @@ local function choose(want, paused, room, marks, stops)
 
   -- Give a line a number of turns, as far as there is room; returns how many jobs it gave.
   local function serve(queue, band, tenant, turns, page, after)
+    count_slots()
     local count = math.min(turns, left(), room and room.in_line(queue, tenant) or ENDLESS)
     if count <= 0 then return 0 end
     local line = line_named(queue, band, tenant)
@@ -341,6 +348,7 @@ local function choose(want, paused, room, marks, stops)
     end
     for number = 1, count do
       -- One by one: what is taken may leave no room for the type of the next one.
+      count_slots()
       local row = take(line, want, is_wanted, 1, page or count, after)[1]
       if not row then return number - 1 end
       room.claim(row)
@@ -405,6 +413,7 @@ local function choose(want, paused, room, marks, stops)
       serve(wanted.queue, wanted.band, wanted.tenant, wanted.limit, nil, wanted.after or BEFORE_ALL)
     end
   end
+  count_slots()
   if want.discover and left() > 0 then
     for _, queue in ipairs(want.queues) do
       if not paused.queue[queue] then

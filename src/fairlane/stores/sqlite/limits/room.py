@@ -86,6 +86,9 @@ class Room:
         self._held_back: dict[LimitKey, KeyLimit] = {}
         self._full_tasks: set[str] = set()
         """They stay so: room does not grow within a Turn."""
+        self._is_short = False
+        self.slots_left = ENDLESS
+        """How many more jobs under a limit the Want at hand may have."""
 
     def in_line(self, queue: str, tenant: str) -> int:
         """How many jobs of this tenant in this queue may be claimed, whatever their types."""
@@ -99,13 +102,15 @@ class Room:
             return False
         if self._least(self._applicable.of_task(task)) > 0:
             return True
-        self._full_tasks.add(task)
+        self._is_short = True
+        if self.slots_left > 0:
+            self._full_tasks.add(task)
         return False
 
     @property
     def is_short_for_tasks(self) -> bool:
         """Some task was found without room."""
-        return bool(self._full_tasks)
+        return self._is_short
 
     def count_tenants(self, queue: str, tenants: Sequence[str]) -> None:
         """Count many tenants in few statements, before each is asked for."""
@@ -159,7 +164,8 @@ class Room:
                 left = self._left[bound.key] = self._count(bound)
             if left <= 0:
                 self._held_back[bound.key] = bound
-            least = min(least, left)
+            is_limit = bound.running is not None or bound.rate is not None
+            least = min(least, left, self.slots_left if is_limit else ENDLESS)
         return least
 
     def _count(self, bound: KeyLimit) -> int:

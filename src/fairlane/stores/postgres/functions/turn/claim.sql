@@ -27,14 +27,27 @@ create type claim_progress as (
 );
 
 -- room_in: how many more jobs a Want may have from one queue.
-create or replace function room_in(_queue text, _room integer, _rules limit_room[]) returns integer
+create or replace function room_in(_queue text, _p claim_progress) returns integer
 language plpgsql immutable
 as $$
 begin
-  if _rules is null then
-    return _room;
+  if ((_p).limits).queues is null then
+    return (_p).room;
   end if;
-  return least(_room, (select r.room from unnest(_rules) r where r.name = _queue));
+  return least(
+    (_p).room,
+    (select least(r.room, ((_p).limits).slots) from unnest(((_p).limits).queues) r where r.name = _queue));
+end
+$$;
+
+-- has_none_to_prefetch: whether every tenant's jobs in a queue are under a limit for which no slot is left.
+create or replace function has_none_to_prefetch(_queue text, _l claim_limits) returns boolean
+language plpgsql immutable
+as $$
+begin
+  return coalesce((_l).slots <= 0 and not (_l).own, false) and exists (
+    select from unnest((_l).tenants) t
+    where t.name = '*' and t.queue in ('', _queue) and greatest(t.running, t.rate_count) >= 0);
 end
 $$;
 
@@ -64,6 +77,7 @@ begin
   _c.start_by_s := coalesce((_want->>'start_by_s')::double precision, 60);
   _c.by_tenant := (p.limits).limited and ((p.limits).own or (p.limits).tenants is not null);
   p.room := _want->>'limit';
+  p.limits.slots := _want->>'slots';
   p.marks := '{}';
   p.served := null;
   p.spent := null;
@@ -132,13 +146,13 @@ begin
     if p.marks <> '{}' then
       _lines := resume_lines(_lines, p.marks);
     end if;
-    continue when room_in(_lines[1].queue, p.room, (p.limits).queues) <= 0;
+    continue when room_in(_lines[1].queue, p) <= 0;
     if _c.by_tenant then
       select * into _got from lines_with_room(_c.now, null, _lines, p.limits);
       _lines := _got.lines;
       p.limits := _got.l;
     end if;
-    while _lines <> '{}' and room_in(_lines[1].queue, p.room, (p.limits).queues) > 0 loop
+    while _lines <> '{}' and room_in(_lines[1].queue, p) > 0 loop
       select * into _got from take(_c, null, _lines, p);
       p := _got.p;
       _lines := case when _got.stopped is not null then open_lines(_got.lines[_got.stopped:]) else '{}' end;
@@ -162,7 +176,7 @@ begin
   for _queue in select json_array_elements_text(_queues) loop
     continue when _queue = any(_c.paused_queues);
     _head.band := -1;
-    while room_in(_queue, p.room, (p.limits).queues) > 0 loop
+    while room_in(_queue, p) > 0 loop
       select r.queue, r.band, r.tenant, r.rank, r.due_at, r.seq into _head
       from ready r where r.queue = _queue and r.band > _head.band
       order by r.band, r.tenant, r.rank, r.due_at, r.seq limit 1;
@@ -185,12 +199,13 @@ create or replace function claim_band(_c lane_claim, _head claim_line, _cursor t
 language plpgsql
 as $$
 declare
-  _here      integer := room_in(_head.queue, p.room, (p.limits).queues);
+  _here      integer := room_in(_head.queue, p);
   _chunk     integer := _here;
   _met_all   boolean := false;
   _after     text := _cursor;
   _wrapped   boolean := _cursor = '';
   _tenants   text[];
+  _spent     boolean;  -- only the application's own jobs are under no limit
   _rounds    integer;
   _lines     claim_line[] := '{}';  -- still to have their turn in this round
   _served    claim_line[] := '{}';  -- have had it and may have more
@@ -202,13 +217,15 @@ begin
       _lines := _served;
       _served := '{}';
     elsif _lines = '{}' then
-      _tenants := tenants_after(
-        _head, _after, case when _wrapped then nullif(_cursor, '') end, _chunk, _c.tenants_paused);
-      if not _wrapped and cardinality(_tenants) < _chunk then
+      _spent := has_none_to_prefetch(_head.queue, p.limits);
+      _tenants := case when _spent then array['system'] else tenants_after(
+        _head, _after, case when _wrapped then nullif(_cursor, '') end, _chunk, _c.tenants_paused)
+        end;
+      if not _spent and not _wrapped and cardinality(_tenants) < _chunk then
         _tenants := _tenants || tenants_after(_head, '', _cursor, _chunk - cardinality(_tenants), _c.tenants_paused);
         _wrapped := true;
       end if;
-      _met_all := cardinality(_tenants) < _chunk;
+      _met_all := _spent or cardinality(_tenants) < _chunk;
       _after := _tenants[cardinality(_tenants)];
       _lines := array(
         select (_head.queue, _head.band, t.tenant, case when t.tenant = _head.tenant then _head.rank else -1 end,
@@ -243,7 +260,7 @@ begin
     _rounds := case when _met_all and _served = '{}' then greatest(_here / cardinality(_lines), 1) else 1 end;
     select * into _got from take(_c, _rounds, _lines, p);
     p := _got.p;
-    _here := room_in(_head.queue, p.room, (p.limits).queues);
+    _here := room_in(_head.queue, p);
     _chunk := case when _got.last is null then least(2 * _chunk, 1000) else _here end;
     if _got.last is not null then
       p.served := _lines[_got.last];

@@ -29,6 +29,7 @@ declare
   _queues      text[];
   _lines       claim_line[];
   _types       text[];
+  _tenants     text[];
   _counted     claim_limits;
   _next        record;
   _head        claim_line;  -- of many, the first row
@@ -37,13 +38,14 @@ begin
   select count(*), array_agg(r.tid), min(r.queues), coalesce(bool_and(
            (r.types is null or r.type = any(r.types))
            and (not r.put_off or r.leaves is null or r.type <> all(r.leaves))
-           and (_limited is null or r.type <> all(_limited) and r.queue <> all(_limited))), true)
-  into _n, _tids, _queues, fits
+           and (_limited is null or r.type <> all(_limited) and r.queue <> all(_limited))), true),
+         case when (p.limits).own then array_agg(r.tenant) end
+  into _n, _tids, _queues, fits, _tenants
   from (
     select r.*, w.* from json_to_record(_want) as w (queues text[], types text[], leaves text[])
     cross join lateral unnest(w.queues) as q (name)
     cross join lateral (
-      select r.ctid as tid, r.queue, r.type, r.put_off from ready r where r.queue = q.name
+      select r.ctid as tid, r.queue, r.type, r.put_off, r.tenant from ready r where r.queue = q.name
       order by r.queue, r.band, r.tenant, r.rank, r.due_at, r.seq limit _limit + 1
     ) r
     limit _limit + 1
@@ -53,9 +55,11 @@ begin
     _head := _next.head;
     _tids := array[_next.tid];
     fits := _next.fits;
+    _tenants := array[_next.tenant];
     _n := 1;
   end if;
-  fits := fits and _n <= _limit;
+  fits := fits and _n <= _limit
+    and ((p.limits).own is not true or tenants_with_limits(_tenants, null) = '{}');
   if not fits or _n = 0 then
     return;
   end if;
@@ -127,21 +131,20 @@ $$;
 --         the worker may have it.
 -- uses:   ready_line, two rows
 create or replace function next_of_many(
-  _first tid, _want json, _limited text[], out head claim_line, out tid tid, out fits boolean
+  _first tid, _want json, _limited text[], out head claim_line, out tid tid, out fits boolean, out tenant text
 )
 language plpgsql
 as $$
 declare
   _cursor  text := coalesce(_want->>'cursor', '');
-  _tenant  text;
 begin
   select r.queue, r.band, r.tenant, r.rank, r.due_at, r.seq into head from ready r where r.ctid = _first;
   if head.tenant <= _cursor collate "C" then
-    _tenant := (
+    tenant := (
       select r.tenant from ready r where r.queue = head.queue and r.band = head.band and r.tenant > _cursor collate "C"
       order by r.tenant limit 1);
   end if;
-  _tenant := coalesce(_tenant, head.tenant);  -- under row security an expression in the query would cost it the order
+  tenant := coalesce(tenant, head.tenant);  -- under row security an expression in the query would cost it the order
   select r.ctid, (w.types is null or r.type = any(w.types))
          and (not r.put_off or w.leaves is null or r.type <> all(w.leaves))
          and (_limited is null or r.type <> all(_limited) and r.queue <> all(_limited))
@@ -149,7 +152,7 @@ begin
   from json_to_record(_want) as w (types text[], leaves text[])
   cross join lateral (
     select r.ctid, r.type, r.put_off, r.queue from ready r
-    where r.queue = head.queue and r.band = head.band and r.tenant = _tenant
+    where r.queue = head.queue and r.band = head.band and r.tenant = next_of_many.tenant
     order by r.rank, r.due_at, r.seq limit 1
   ) r;
   fits := coalesce(fits, false);

@@ -16,7 +16,8 @@ create type claim_limits as (
   idle boolean,              -- the Turn settles nothing
   wary boolean,              -- count without locks first: tenants without room were met
   locks integer,             -- tenants locked so far
-  until timestamptz
+  until timestamptz,
+  slots integer              -- how many more jobs of the Want at hand may be under a limit; null: any number
 );
 
 -- given_limits: what the code allows to claims, as rows.
@@ -64,7 +65,7 @@ begin atomic
   select (false, null, false, null, null,
           array_agg(c.name) filter (where c.kind = 'queue'), array_agg(c.name) filter (where c.kind = 'type'),
           coalesce(max(case c.name when 'running' then 2 else 1 end) filter (where c.kind = 'tenant'), 0),
-          false, false, 0, null)::claim_limits
+          false, false, 0, null, null)::claim_limits
   from counted c;
 end;
 

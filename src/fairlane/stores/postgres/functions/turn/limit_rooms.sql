@@ -270,6 +270,19 @@ begin
 end
 $$;
 
+-- tenants_with_limits: those of these tenants that have limits of their own on claims, in one queue or (null) any.
+-- uses:   limit_rule_claims
+create or replace function tenants_with_limits(_tenants text[], _queue text) returns text[]
+language plpgsql stable
+as $$
+begin
+  return array(
+    select distinct r.name from limit_rule r
+    where r.kind = 'tenant' and r.name = any(_tenants) and (_queue is null or r.queue in ('', _queue))
+      and (r.running is not null or r.rate_count is not null or r.paused_until is not null));
+end
+$$;
+
 -- lines_with_room: the lines of one queue whose tenants have room, with that room (null: any number) and their rates.
 -- guard:  limit_lock: a tenant whom another session is counting has no room for us; awaited by a Turn that settles, if
 --         there is no other tenant
@@ -298,11 +311,30 @@ declare
   _lot      integer := least(_most, greatest(256 - l.locks, 1));
   _counted  record;
   _end      integer := _lot;
+  _limited  text[];
   _tried    boolean[];  -- by line: its tenant has a limit and room, so it needs a lock; null: it has no limit
   _locked   boolean[];
 begin
   if lines = '{}' then
     return;
+  elsif l.slots <= 0 then  -- only lines under no limit are left to have: nothing is counted for that
+    lines := array(select n from unnest((tenant_rooms(lines, l, _now, 0)).lines) n where n.room is null);
+    return;
+  elsif l.tenants is null then  -- limits of single tenants cost the others one look
+    _limited := tenants_with_limits(array(select n.tenant from unnest(lines) n), lines[1].queue);
+    if cardinality(_limited) < cardinality(lines) then
+      if _limited <> '{}' then
+        select * into _counted
+        from lines_with_room(_now, null, array(select n from unnest(lines) n where n.tenant = any(_limited)), l);
+        l := _counted.l;
+        lines := array(
+          select case when c.tenant is not null then c else n.line end
+          from (select n as line, row_number() over () as ord from unnest(lines) n) n
+          left join unnest(_counted.lines) c on c.tenant = (n.line).tenant
+          where c.tenant is not null or (n.line).tenant <> all(_limited) order by n.ord);
+      end if;
+      return;
+    end if;
   end if;
   if _wary then
     select * into _counted

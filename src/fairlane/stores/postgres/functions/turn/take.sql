@@ -50,20 +50,26 @@ declare
   _line      claim_line;
   _cut       integer;       -- the first that does not fit
   _turn      integer;       -- which row of its line that is
+  _slots     integer := (p.limits).slots;
   _n         integer;
 begin
   if (p.limits).limited then
     _queue := place_of((p.limits).queues, lines[1].queue);
-    _most := least(_most, (p.limits).queues[_queue].room);
+    _most := least(_most, (p.limits).queues[_queue].room, case when _queue is not null then _slots end);
+    if exists (select from unnest(lines) n where n.room > _slots) then
+      lines := lines_with_slots(lines, _slots);
+    end if;
   end if;
-  if _c.by_type then
+  if _c.by_type and (_slots <= 0) is not true then
     p.limits := with_types_counted(p.limits, _c, lines[1]);  -- often the first row tells: one reading is enough then
   end if;
   loop
     if _c.by_type then
       _rules := (p.limits).types;
-      _unwanted := _c.paused_types || array(select unnest(r.types) from unnest(_rules) r where r.room <= 0);
-      _uncounted := array(select unnest(r.types) from unnest(_rules) r where r.room is null);
+      _unwanted := _c.paused_types || array(
+        select unnest(r.types) from unnest(_rules) r where r.room <= 0 or _slots <= 0);
+      _uncounted := array(
+        select unnest(r.types) from unnest(_rules) r where r.room is null and (_slots <= 0) is not true);
     end if;
     select array_agg(t.tid), array_agg(t.line), array_agg(t.place), case when _c.by_type then array_agg(t.type) end
     into _tids, _of, _places, _kinds
@@ -91,7 +97,7 @@ begin
           and (locked.tid is not null or w.type = any(_uncounted))
         limit least(_rounds, l.share, l.room)
       ) t
-      limit _most
+      limit greatest(_most, 0)
     ) t;
     exit when not _c.by_type or array_position(_tids, null) is null;
     p.limits := with_types_counted(p.limits, _c, null);
@@ -111,12 +117,18 @@ begin
         select k.pos from unnest(_kinds) with ordinality as k (kind, pos) where k.kind = any(r.types)
         order by k.pos offset r.room limit 1
       ) x where r.room > 0);
-    if _cut is not null then
-      stopped := _of[_cut];
-      _turn := (select count(*) from unnest(_of[:_cut]) as o (line) where o.line = stopped);
-      _tids := _tids[:_cut - 1];
-      _of := _of[:_cut - 1];
-    end if;
+  end if;
+  if _slots < cardinality(_tids) then
+    _cut := least(_cut, (
+      select min(o.pos) from unnest(_of) with ordinality as o (line, pos)
+      where o.pos > _slots and (lines[o.line].room is not null
+        or exists (select from unnest(_rules) r where _kinds[o.pos] = any(r.types)))));
+  end if;
+  if _cut is not null then
+    stopped := _of[_cut];
+    _turn := (select count(*) from unnest(_of[:_cut]) as o (line) where o.line = stopped);
+    _tids := _tids[:_cut - 1];
+    _of := _of[:_cut - 1];
   end if;
   _n := coalesce(cardinality(_tids), 0);
   last := _of[_n];
@@ -136,6 +148,7 @@ begin
     p.seqs := p.seqs || lease_rows(_c, p, lines, _tids, _of);
     p.nth := p.nth + _n;
     p.room := p.room - _n;
+    p.limits.slots := (p.limits).slots - _n;
     if _queue is not null then
       p.limits.queues[_queue].room := (p.limits).queues[_queue].room - _n;
     end if;
@@ -144,6 +157,21 @@ begin
         _rules[i].room - (select count(*) from unnest(_kinds[:_n]) k where k = any(_rules[i].types));
     end loop;
   end if;
+end
+$$;
+
+-- lines_with_slots: lines whose tenants are under a limit give no more than the slots that are left.
+create or replace function lines_with_slots(_lines claim_line[], _slots integer) returns claim_line[]
+language plpgsql immutable
+as $$
+begin
+  return array(
+    select (n.queue, n.band, n.tenant, n.rank, n.due_at, n.seq, n.looked,
+            case when n.room is not null then least(n.room, greatest(_slots, 0)) end, n.rates, n.share, n.moved,
+            n.ended)::claim_line
+    from unnest(_lines) with ordinality
+      as n (queue, band, tenant, rank, due_at, seq, looked, room, rates, share, moved, ended, ord)
+    order by n.ord);
 end
 $$;
 

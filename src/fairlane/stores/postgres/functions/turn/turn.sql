@@ -233,7 +233,7 @@ begin
     select * into _got from prepared_limits(_given, _wants, _idle, _freed, _ruled, _counted, _now);
     _p.limits := _got.l;
     _empty := _got.empty;
-    _few := _few and (_p.limits).tenants is null and (_p.limits).own is not true;
+    _few := _few and (_p.limits).tenants is null;
   end if;
   if _wants is not null and _last >= _claim_no then
     _all.seqs := nullif(leases_of(_worker, _claim_no), '{}');
@@ -258,7 +258,8 @@ begin
         _limited := _empty || array(
           select unnest(case when r.kind = 'queue' then array[r.name] else r.types end)
           from unnest((_p.limits).queues || (_p.limits).types) r
-          where r.rate_count is not null or coalesce(r.room, 0) < (_want->>'limit')::integer);
+          where r.rate_count is not null
+            or least(coalesce(r.room, 0), (_want->>'slots')::integer) < (_want->>'limit')::integer);
       end if;
       if _fits then
         select * into _got from claim_few(_c, _want, _p, _limited, _counted);
