@@ -90,6 +90,10 @@ class Reads:
             return ops.JobDetail(job=job_of(r), attempts=attempts_of(r), **said)
         return None
 
+    def getstatus(self, op, now):
+        detail = self.getjob(op, now)
+        return None if detail is None else ops.status_of(detail.job)
+
     def pagejobs(self, op, now):
         where, found = op.where, []
         for job in (job_of(r) for r in self.jobs if op.scope.admits(r.spec.tenant)):

@@ -77,6 +77,7 @@ def samples(
         ops.GetDeadLetter(scope=scope, id=Seq(letter)),
         ops.GetJob(scope=scope, id=job),
         ops.GetStats(scope=scope),
+        ops.GetStatus(scope=scope, id=job),
         ops.GetTenant(scope=scope, name=tenant),
         ops.GetWorkflow(scope=scope, id=flow),
         ops.GroupDeadLetters(scope=scope),

@@ -134,6 +134,10 @@ CLIENT: dict[type[Op[Any]], list[Try]] = {
         lambda app, its: app.jobs.handle(its.running).job(),
         lambda app, its: app.jobs.handle(its.running, tenant=FOREIGN).job(),
     ],
+    ops.GetStatus: [
+        lambda app, its: app.jobs.handle(its.running).status(),
+        lambda app, its: app.jobs.handle(its.running, tenant=FOREIGN).status(),
+    ],
     ops.PageJobs: [lambda app, its: app.jobs.list(tenant=FOREIGN), lambda app, its: app.jobs.list(queue=FOREIGN).jobs],
     ops.Why: [lambda app, its: app.jobs.why(its.waiting, tenant=FOREIGN), lambda app, its: app.jobs.why(its.waiting)],
     ops.GetDeadLetter: [

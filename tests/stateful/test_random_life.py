@@ -263,6 +263,7 @@ class Wanderer:
         action = self.some(None, None, "job_bury", "job_dlq_reprocess_success")
         return self.some(
             ops.GetJob(**seen, id=self.job_id()),
+            ops.GetStatus(**seen, id=self.job_id()),
             ops.PageJobs(**page, where=jobs),
             ops.PageJobs(**page),
             ops.GetDeadLetter(**seen, id=Seq(self.rng.randint(1, self.top_seq))),

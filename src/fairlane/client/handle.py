@@ -14,7 +14,7 @@ from fairlane.client.steps import Sleep, Steps, Verbs, ask, both, growing_sleeps
 from fairlane.core.ids import JobId
 from fairlane.core.job import FINAL, Job, Status
 from fairlane.core.names import check_key
-from fairlane.core.ops import Cancel, GetJob, JobAct, Scope
+from fairlane.core.ops import Cancel, GetJob, GetStatus, JobAct, JobStatus, Scope
 from fairlane.errors import BlocksEventLoop, InvalidState, JobFailed, JobNotFound, ResultTimeout
 
 if TYPE_CHECKING:
@@ -87,8 +87,14 @@ class Handle(Verbs, Generic[R]):
             raise JobNotFound(self.id)
         return detail.job
 
+    def _now(self) -> Steps[JobStatus]:
+        now = yield from ask(GetStatus(scope=self._scope, id=self.id))
+        if now is None:
+            raise JobNotFound(self.id)
+        return now
+
     def _status(self) -> Steps[Status]:
-        return (yield from self._job()).status
+        return (yield from self._now()).status
 
     def _result(self, timeout: float | None = None) -> Steps[R]:
         """Wait until the job has ended and return what its task returned.
@@ -99,7 +105,7 @@ class Handle(Verbs, Generic[R]):
         monotonic = self._runtime.clock.monotonic
         began_s = monotonic()
         for sleep in growing_sleeps():
-            job = yield from self._job()
+            job = yield from self._now()
             if job.status in FINAL:
                 return self._result_of(job)
             left_s = sleep.seconds if timeout is None else began_s + timeout - monotonic()
@@ -132,13 +138,13 @@ class Handle(Verbs, Generic[R]):
     def __repr__(self) -> str:
         return f"<Handle {self._type or 'job'} {self.id}{' (duplicate)' if self.duplicate else ''}>"
 
-    def _timeout(self, job: Job, waited_s: float) -> ResultTimeout:
+    def _timeout(self, job: JobStatus, waited_s: float) -> ResultTimeout:
         if job.status not in ("pending", "failed") or job.run_at <= self._runtime.clock.now():
             return ResultTimeout(self.id, job.status, waited_s)
         error = None if job.error_type is None else f"{job.error_type}: {job.last_error}"
         return ResultTimeout(self.id, job.status, waited_s, next_at=job.run_at, error=error)
 
-    def _result_of(self, job: Job) -> R:
+    def _result_of(self, job: JobStatus) -> R:
         if job.status != "completed":
             raise JobFailed(self.id, job.status, job.error_type, job.last_error)
         kept_s, ended_at = self._result_expires_s, job.finished_at

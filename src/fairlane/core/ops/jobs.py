@@ -126,6 +126,29 @@ class GetJob(Op[JobDetail | None], frozen=True, kw_only=True):
     id: JobId
 
 
+class JobStatus(Struct, frozen=True, kw_only=True):
+    """How a job stands, without its payload and its history."""
+
+    status: Status
+    type: str
+    run_at: datetime
+    finished_at: datetime | None = None
+    error_type: str | None = None
+    last_error: str | None = None
+    result: str | None = None
+
+
+def status_of(job: Job) -> JobStatus:
+    return JobStatus(**{name: getattr(job, name) for name in JobStatus.__struct_fields__})
+
+
+class GetStatus(Op[JobStatus | None], frozen=True, kw_only=True):
+    """What GetJob says of one job in these fields, at the same cost however long its history is."""
+
+    scope: Scope
+    id: JobId
+
+
 class JobFilter(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Every given field must match what `Job` shows; within `statuses` any. From: at or after; before: strictly."""
 

@@ -24,6 +24,7 @@ from fairlane.core.ops import (
     GetDeadLetter,
     GetJob,
     GetStats,
+    GetStatus,
     JobAct,
     JobDetail,
     JobFilter,
@@ -200,7 +201,9 @@ class Scene:
         return detail.job
 
     def status(self, job: JobId) -> Status:
-        return self.see(job).status
+        found = self.run(GetStatus(scope=ALL_TENANTS, id=job))
+        assert found is not None
+        return found.status
 
     def attempts(self, job: JobId) -> tuple[Attempt, ...]:
         detail = self.find(job)

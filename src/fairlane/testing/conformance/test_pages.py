@@ -14,10 +14,13 @@ from fairlane.core.ops import (
     MAX_PAGE,
     DeadLetterFilter,
     GetDeadLetter,
+    GetStatus,
     JobFilter,
     PageDeadLetters,
     PageJobs,
     Scope,
+    only,
+    status_of,
 )
 from fairlane.testing.conformance.samples import NO_SUCH_SEQ, cancelled, completed, died, failure, retried
 from fairlane.testing.conformance.scene import Scene
@@ -72,6 +75,20 @@ def one_of_each_status(scene: Scene) -> dict[str, JobId]:
 
 
 @pytest.mark.requirement("L1")
+def test_the_status_alone_is_that_of_the_job(scene: Scene) -> None:
+    jobs = one_of_each_status(scene).values()
+    told = [scene.run(GetStatus(scope=ALL_TENANTS, id=job)) for job in jobs]
+    assert told == [status_of(scene.see(job)) for job in jobs]
+    assert {status.status for status in told if status} == set(STATUSES)
+    assert scene.run(GetStatus(scope=ALL_TENANTS, id=scene.making.job_id())) is None
+
+
+def test_a_tenant_asks_for_the_status_of_its_own_jobs_alone(scene: Scene) -> None:
+    job = scene.put(tenant="acme")
+    assert scene.run(GetStatus(scope=only("acme"), id=job.id)) is not None
+    assert scene.run(GetStatus(scope=only("globex"), id=job.id)) is None
+
+
 def test_jobs_are_listed_by_status(scene: Scene) -> None:
     ids = one_of_each_status(scene)
     pending = {ids.pop(name) for name in ("prefetched", "scheduled", "pending")}

@@ -10,7 +10,7 @@ import msgspec
 
 from fairlane.core.ids import JobId, Seq
 from fairlane.core.job import Attempt, Job, SignalWait, StepRecord
-from fairlane.core.ops import GetJob, JobDetail, LogLine, Note, ReadSteps
+from fairlane.core.ops import GetJob, GetStatus, JobDetail, JobStatus, LogLine, Note, ReadSteps, status_of
 from fairlane.stores.instants import from_us, maybe_from_us
 from fairlane.stores.redis.states import (
     JobState,
@@ -27,6 +27,10 @@ from fairlane.stores.redis.states import (
 from fairlane.stores.redis.steps import Script, Steps, Work, handles
 
 _read_log = msgspec.json.Decoder(tuple[LogLine, ...]).decode
+
+
+_OF_STATUS = ("error", "result")
+"""What a status needs of the facts, which hold the whole history."""
 
 
 class KeptJob(NamedTuple):
@@ -59,6 +63,20 @@ def get_job(work: Work, op: GetJob) -> Steps[JobDetail | None]:
     )
 
 
+@handles
+def get_status(work: Work, op: GetStatus) -> Steps[JobStatus | None]:
+    [found] = yield from work.read(("HGET", "id", op.id.hex))
+    if found is None:
+        return None
+    seq = Seq(int(found))
+    (body, state), said = yield from work.read(
+        ("MGET", f"job:{seq}", f"state:{seq}"), ("HMGET", f"facts:{seq}", *_OF_STATUS)
+    )
+    facts = {name.encode(): fact for name, fact in zip(_OF_STATUS, said, strict=True) if fact is not None}
+    kept = _kept_job(seq, body, state, facts)
+    return None if kept is None or op.scope.tenant not in (None, kept.body.tenant) else status_of(job_of(kept))
+
+
 def read_log(kept: KeptJob) -> tuple[LogLine, ...]:
     return _read_log(kept.facts.get(b"log", b"[]"))
 
@@ -84,15 +102,16 @@ def read_jobs(work: Work, seqs: Sequence[int], *, watch: bool = True) -> Generat
     )
     found: list[KeptJob | None] = []
     for seq, body, state, fields in zip(seqs, bodies, states, facts, strict=True):
-        try:
-            kept = None if body is None else read_body(body)
-        except msgspec.MsgspecError:
-            kept = None
-        if kept is None:
-            found.append(None)
-            continue
-        found.append(KeptJob(Seq(seq), kept, state_of(kept, state), dict(zip(fields[::2], fields[1::2], strict=True))))
+        found.append(_kept_job(Seq(seq), body, state, dict(zip(fields[::2], fields[1::2], strict=True))))
     return found
+
+
+def _kept_job(seq: Seq, body: bytes | None, state: bytes | None, facts: dict[bytes, bytes]) -> KeptJob | None:
+    try:
+        kept = None if body is None else read_body(body)
+    except msgspec.MsgspecError:
+        return None
+    return None if kept is None else KeptJob(seq, kept, state_of(kept, state), facts)
 
 
 def job_of(kept: KeptJob) -> Job:

@@ -8,7 +8,20 @@ import msgspec
 
 from fairlane.core.ids import JobId, Seq
 from fairlane.core.job import Attempt, Job, Status
-from fairlane.core.ops import LOG_LINES, GetJob, JobDetail, JobFilter, JobPage, LogLine, Note, Noted, PageJobs
+from fairlane.core.ops import (
+    LOG_LINES,
+    GetJob,
+    GetStatus,
+    JobDetail,
+    JobFilter,
+    JobPage,
+    JobStatus,
+    LogLine,
+    Note,
+    Noted,
+    PageJobs,
+    status_of,
+)
 from fairlane.stores.instants import from_us, to_us
 from fairlane.stores.sqlite.driver import Row
 from fairlane.stores.sqlite.durable_steps import read_steps
@@ -87,6 +100,12 @@ def get_job(tx: Transaction, op: GetJob) -> JobDetail | None:
         steps=read_steps(tx, seq),
         waits_for=read_wait(tx, seq),
     )
+
+
+@reading
+def get_status(tx: Transaction, op: GetStatus) -> JobStatus | None:
+    seq = find_job(tx, op.id, op.scope.tenant)
+    return None if seq is None else status_of(read_job(tx, seq))
 
 
 @reading

@@ -33,6 +33,25 @@ begin
 end
 $$;
 
+-- get_status_v1: how one job stands, without its payload and its history; null: none in this scope.
+-- role:   api
+-- uses:   job_id_key and the primary keys of the facts
+create or replace function get_status_v1(_op json) returns json
+language plpgsql stable
+set search_path from current
+as $$
+declare
+  _tenant  text := scope_of(_op);
+  _id      uuid := (_op->>'id')::uuid;
+begin
+  return (
+    select json_build_object(
+      'status', r.status, 'type', r.type, 'run_at', r.run_at, 'finished_at', r.finished_at,
+      'error_type', r.error_type, 'last_error', r.last_error, 'result', r.result)
+    from job_record r where r.id = _id and (_tenant is null or r.tenant = _tenant));
+end
+$$;
+
 -- job_records: jobs by their numbers, newest first, as a JSON array.
 -- uses:   primary keys alone
 --
