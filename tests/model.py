@@ -90,7 +90,8 @@ class Model(Signals, People, Claiming, Limits, Tenants, Breakers, Schedules, Wor
 
     def turn(self, op, now):
         unstarted = self._mark_started(op, now)
-        stale = [outcome for outcome in op.outcomes if not self._settle(outcome, op.worker, now)]
+        leaseless = [outcome for outcome in op.outcomes if not self._settle(outcome, op.worker, now)]
+        stale = [outcome for outcome in leaseless if not self._is_repeat(outcome, op.worker)]
         refused = [ops.Refusal(seq=o.seq, attempt=o.attempt, claim_no=o.claim_no) for o in stale] + unstarted
         next_due_at = self._promote(op.promote_limit, now)[1]
         reclaimed = self._reclaim_lapsed(op.reclaim_limit, now)
@@ -141,14 +142,16 @@ class Model(Signals, People, Claiming, Limits, Tenants, Breakers, Schedules, Wor
         held = [r for r in self.jobs if r.lease]
         return next((r for r in held if (r.seq, r.lease.attempt, r.lease.claim_no, r.lease.worker) == key), None)
 
+    def _is_repeat(self, outcome, worker):
+        told = (outcome.attempt, worker, RECORDED_AS[outcome.__struct_config__.tag])
+        tries = [t for r in self.jobs if r.seq == outcome.seq for t in r.tries]
+        return not getattr(outcome, "recorded", True) or told in [(t.attempt, t.worker, t.outcome) for t in tries]
+
     def _settle(self, outcome, worker, now):
         kind = outcome.__struct_config__.tag
         r = self._leased(outcome, worker)
         if r is None:
-            if not getattr(outcome, "recorded", True):
-                return True
-            recorded = [t for r in self.jobs if r.seq == outcome.seq for t in r.tries if t.attempt == outcome.attempt]
-            return any((t.worker, t.outcome) == (worker, RECORDED_AS[kind]) for t in recorded)
+            return False
         lease, ended_at = r.lease, now - span(outcome.ended_ago_s)
         if lease.started_at is None and outcome.ran_s is not None:
             lease.started_at = ended_at - span(outcome.ran_s)

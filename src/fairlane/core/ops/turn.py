@@ -183,7 +183,7 @@ class Turn(Op[TurnResult], frozen=True, kw_only=True):
     nothing new while live leases of that claim are there, and returns them again, as they are now, in the same order.
     A store behind a network takes a number below that of the last claim that gave its worker anything for a late copy,
     which nobody waits for: it claims nothing.
-    Outcomes already recorded under the same attempt, worker and kind are accepted again.
+    Outcomes already recorded under the same attempt, worker and kind, if only by this Turn, are accepted again.
 
     Settling: each outcome is guarded by the lease (seq, attempt, claim_no, worker), which is removed. A worker gives no
     two Turns that want anything the same `claim_no`, except to repeat one: no outcome settles another job to which a

@@ -67,6 +67,17 @@ def test_both_told_in_one_turn_end_only_the_one_that_is_leased(scene: Scene, end
     assert scene.status(lease.id) == ("completed" if ends is completed else "failed")
 
 
+@pytest.mark.parametrize("lost_first", [True, False])
+@pytest.mark.parametrize("ends", [completed, retried])
+def test_an_outcome_that_its_own_turn_records_is_a_repeat_in_either_order(
+    scene: Scene, ends: Any, lost_first: bool
+) -> None:
+    worker, lease, lost = with_its_number_lost(scene)
+    told = (ends(lost), ends(lease))
+    assert scene.settle(worker, *(told if lost_first else told[::-1])).refused == ()
+    assert len(scene.attempts(lease.id)) == 1
+
+
 def test_a_lease_of_another_job_with_the_same_number_starts_nothing(scene: Scene) -> None:
     worker, lease, lost = with_its_number_lost(scene, start=False)
     started = Start(seq=lost.seq, attempt=lost.attempt, claim_no=lost.claim_no, timeout_s=5.0, alone=True)
