@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from msgspec import Raw
+from msgspec.structs import replace
 
 from fairlane.core import ops
 from fairlane.core.ids import Seq
@@ -45,13 +46,18 @@ class Wanderer:
         self.marks: list[ops.Mark] = []
         self.letters: list[int] = []
         self.last_turn: ops.Turn | None = None
+        self.begun: Lease | None = None
         steps = {self.enqueue: 6, self.turn: 20, self.repeat_turn: 1, self.renew: 7, self.retire: 1, self.promote: 1}
         steps |= {self.reclaim: 2, self.act: 3, self.act_on_letter: 4, self.read: 5, self.retain: 1}
-        steps |= {self.interrupt: 2, self.tell: 3}
+        steps |= {self.interrupt: 2, self.tell: 3, self.lose: 1}
+        self.planned: list[Callable[[], Any]] = []
+        """What comes next of all: the rest of what chance alone would hardly ever put together."""
         self.steps: list[Callable[[], Any]] = list(steps)
         self.weights = list(steps.values())
 
     def next(self) -> Any:
+        if self.planned:
+            return self.planned.pop(0)()
         if self.rng.random() < 0.4:
             self.now += timedelta(seconds=self.rng.choice([0.000001, 0.5, 2, 2, 5, 5, 10, 25, 70]))
         return self.rng.choices(self.steps, self.weights)[0]()
@@ -185,6 +191,31 @@ class Wanderer:
     def reclaim(self) -> ops.Reclaim:
         return ops.Reclaim(now=self.now, limit=self.some(0, 1, 2, 100))
 
+    def lose(self) -> Any:
+        """A worker claims, begins a job and is not heard of again, perhaps until the job is given up; somebody may ask
+        that the job is cancelled."""
+        self.planned = [self.claim, self.begin, *self.some((), (self.cancel_begun,)), self.late] * self.some(1, 3)
+        return replace(self.renew(), worker=self.workers[0])
+
+    def claim(self) -> ops.Turn:
+        wide = replace(self.want(), queues=QUEUES, limit=20, start=20, types=None, takes=(), discover=True, look=1000)
+        return replace(self.turn(), worker=self.workers[0], outcomes=(), starts=(), wants=(wide,))
+
+    def begin(self) -> Any:
+        if not self.leases:
+            return self.turn()
+        worker, self.begun = max(self.leases[-20:], key=lambda held: held[1].crashes)
+        start = replace(self.start(self.begun), alone=True)
+        return replace(self.turn(), worker=worker, outcomes=(), starts=(start,), wants=())
+
+    def cancel_begun(self) -> Any:
+        return replace(self.act(), id=self.begun.id) if self.begun else self.turn()
+
+    def late(self) -> Any:
+        self.planned.insert(0, lambda: replace(self.renew(), worker=self.workers[0]))
+        self.now += timedelta(seconds=601)
+        return self.some(self.reclaim, lambda: replace(self.turn(), reclaim_limit=100))()
+
     def act(self) -> Any:
         who: dict[str, Any] = {
             "now": self.now,
@@ -230,7 +261,9 @@ class Wanderer:
         who |= {"by": self.some("ada", "bob"), "notes": self.some(None, "so")}
         new_job_id = self.job_id() if self.rng.random() < 0.2 else self.making.job_id()
         reprocess = ops.Reprocess(**who, new_job_id=new_job_id)
-        return self.some(reprocess, reprocess, ops.Discard(**who), ops.Resolve(**who), ops.Acknowledge(**who))
+        acts = (reprocess, reprocess, ops.Discard(**who), ops.Resolve(**who), ops.Acknowledge(**who))
+        self.planned = [lambda: self.some(*acts)] if self.rng.random() < 0.4 else []
+        return self.some(*acts)
 
     def read(self) -> Any:
         seen: dict[str, Any] = {"now": self.now, "scope": self.scope()}
