@@ -66,10 +66,8 @@ begin
   loop
     if _c.by_type then
       _rules := (p.limits).types;
-      _unwanted := _c.paused_types || array(
-        select unnest(r.types) from unnest(_rules) r where r.room <= 0 or _slots <= 0);
-      _uncounted := array(
-        select unnest(r.types) from unnest(_rules) r where r.room is null and (_slots <= 0) is not true);
+      _unwanted := _c.paused_types || array(select unnest(types) from unnest(_rules) where least(room, _slots) <= 0);
+      _uncounted := array(select unnest(types) from unnest(_rules) where room is null and (_slots > 0) is not false);
     end if;
     select array_agg(t.tid), array_agg(t.line), array_agg(t.place), case when _c.by_type then array_agg(t.type) end
     into _tids, _of, _places, _kinds
@@ -111,18 +109,8 @@ begin
       from unnest(_tids, _of, _places, _kinds) with ordinality as r (tid, line, place, kind, pos)
     ) r;
   end if;
-  if _c.by_type then
-    _cut := (
-      select min(x.pos) from unnest(_rules) r cross join lateral (
-        select k.pos from unnest(_kinds) with ordinality as k (kind, pos) where k.kind = any(r.types)
-        order by k.pos offset r.room limit 1
-      ) x where r.room > 0);
-  end if;
-  if _slots < cardinality(_tids) then
-    _cut := least(_cut, (
-      select min(o.pos) from unnest(_of) with ordinality as o (line, pos)
-      where o.pos > _slots and (lines[o.line].room is not null
-        or exists (select from unnest(_rules) r where _kinds[o.pos] = any(r.types)))));
+  if _c.by_type or _slots < cardinality(_tids) then
+    _cut := first_unfit(_rules, _slots, lines, _of, _kinds);
   end if;
   if _cut is not null then
     stopped := _of[_cut];
@@ -157,6 +145,24 @@ begin
         _rules[i].room - (select count(*) from unnest(_kinds[:_n]) k where k = any(_rules[i].types));
     end loop;
   end if;
+end
+$$;
+
+-- first_unfit: the first row of a claim whose type has no room left, or that is under a limit and beyond the slots.
+create or replace function first_unfit(
+  _rules limit_room[], _slots integer, _lines claim_line[], _of integer[], _kinds text[]
+) returns integer
+language plpgsql immutable
+as $$
+begin
+  return least(
+    (select min(x.pos) from unnest(_rules) r cross join lateral (
+       select k.pos from unnest(_kinds) with ordinality as k (kind, pos) where k.kind = any(r.types)
+       order by k.pos offset r.room limit 1
+     ) x where r.room > 0),
+    (select min(o.pos) from unnest(_of) with ordinality as o (line, pos)
+     where o.pos > _slots and (_lines[o.line].room is not null
+       or exists (select from unnest(_rules) r where _kinds[o.pos] = any(r.types)))));
 end
 $$;
 
