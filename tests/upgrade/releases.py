@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,12 +19,27 @@ BASELINE = (HERE / "baseline.txt").read_text().strip()
 """The commit whose code must run beside today's. It moves with each release (docs/operate/upgrade.md)."""
 
 
-class Baseline:
-    """The exported code of the baseline commit."""
+FUNCTIONS = "src/fairlane/stores/postgres/functions"
 
-    def __init__(self, folder: Path) -> None:
+
+def before_last_change() -> str:
+    """The commit whose functions are those before today's."""
+    if _git("status", "--porcelain", "--", FUNCTIONS):
+        return "HEAD"
+    return _git("log", "-1", "--format=%H", "--", FUNCTIONS) + "~1"
+
+
+def _git(*words: str) -> str:
+    command = ["git", "-C", str(HERE.parent.parent), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+class Baseline:
+    """The exported code of the baseline commit, or of another one."""
+
+    def __init__(self, folder: Path, commit: str = BASELINE) -> None:
         self.source = folder / "src"
-        export(BASELINE, folder, "src")
+        export(commit, folder, "src")
 
     def run(self, code: str, *arguments: str) -> str:
         """Runs a snippet on that code; returns what it prints."""
@@ -46,10 +62,14 @@ class MadeUp:
         self._patch = monkeypatch
         self._migrations, self._functions = schema.CORE.migrations, schema.CORE.functions
 
-    def become(self, release: int, functions: str = "", *steps: Migration) -> None:
+    def become(self, release: int, functions: str = "", *steps: Migration, **replaced: str) -> None:
+        """`replaced`: words of today's functions, and what stands in their place."""
         ours = (*self._migrations.expansions, *self._migrations.contractions)
         known = Migrations((*ours, *steps), release)
-        text = f"{self._functions}\n{functions}"
+        text = self._functions
+        for word, other in replaced.items():
+            text = re.sub(rf"\b{word}\b", other, text)
+        text = f"{text}\n{functions}"
         self._patch.setattr(schema.CORE, "release", release)
         self._patch.setattr(schema.CORE, "functions", text)
         self._patch.setattr(schema.CORE, "migrations", known)

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from fairlane.core.ops import Renew
-from fairlane.errors import OldWorkersAlive, SchemaOutOfDate
+from fairlane.errors import OldWorkersAlive, SchemaOutOfDate, StoreUnavailable
 from fairlane.stores.migrations import Migration, SchemaState
 from fairlane.stores.postgres import PostgresStore, schema
 from fairlane.stores.postgres.migrator import PostgresMigrator
@@ -183,6 +183,54 @@ def test_the_script_makes_and_upgrades_the_same_schema_as_up(dsn: str, made_up: 
     assert objects(dsn) == by_hand
 
 
+COLUMNS = """
+select string_agg(a.attname || ' ' || a.atttypid::regtype, ', ' order by a.attnum) from pg_attribute a
+where a.attrelid = 'fairlane.{name}'::regclass and not a.attisdropped
+"""
+
+
+def test_a_type_that_changed_is_made_anew_with_what_is_made_of_it(
+    dsn: str, store: PostgresStore, made_up: MadeUp
+) -> None:
+    """`claim_line` is a column of another type, and claims are made of both."""
+    lines, progress = (COLUMNS.format(name=name) for name in ("claim_line", "claim_progress_v2"))
+    before = ask(dsn, progress)
+    made_up.become(NOW + 1, looked="looked_at")
+    assert phases(store.migrator().up()) == ["functions"]
+    assert "looked_at integer" in ask(dsn, lines)[0]
+    assert ask(dsn, progress) == before
+    Scene(store).finished()
+    renamed = objects(dsn)
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        conn.execute("drop schema fairlane cascade")
+    store.migrator().up()
+    assert objects(dsn) == renamed
+    made_up.become(NOW + 2)
+    store.migrator().up()
+    assert "looked integer" in ask(dsn, lines)[0]
+    Scene(store).finished()
+
+
+def test_a_type_that_did_not_change_is_left_as_it_is(dsn: str, store: PostgresStore, made_up: MadeUp) -> None:
+    types = "select array_agg(oid order by oid) from pg_type where typnamespace = 'fairlane'::regnamespace"
+    before = ask(dsn, types)
+    made_up.become(NOW + 1, "-- another remark")
+    store.migrator().up()
+    assert ask(dsn, types) == before
+
+
+def test_no_column_of_a_table_goes_with_a_type(dsn: str, store: PostgresStore, made_up: MadeUp) -> None:
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        conn.execute("create table mine (line fairlane.claim_line)")
+    made_up.become(NOW + 1, looked="looked_at")
+    with pytest.raises(StoreUnavailable, match="a table has a column of the type claim_line"):
+        store.migrator().up()
+    assert ask(dsn, "select attname::text from pg_attribute where attrelid = 'mine'::regclass and attnum > 0") == [
+        "line"
+    ]
+    Scene(store).finished()
+
+
 def test_many_that_upgrade_at_once_apply_each_step_once(dsn: str, store: PostgresStore, made_up: MadeUp) -> None:
     made_up.become(NOW + 1, PAINT, COLOUR)
     with ThreadPoolExecutor(6) as threads:
@@ -252,6 +300,18 @@ class TestIsolated:
         store.migrator().up()
         assert objects(house.superuser) == before, "who owns a function, and as whom it runs, stays"
         self.is_isolated(house)
+
+    def test_calls_go_on_behind_a_type_that_is_made_anew(
+        self, house: House, store: PostgresStore, made_up: MadeUp
+    ) -> None:
+        made_up.become(NOW + 1, looked="looked_at")
+        store.migrator().up()
+        self.is_isolated(house)
+        worker = PostgresStore(house.dsn("worker"))
+        scene = Scene(worker)
+        scene.put()
+        assert len(scene.claim(scene.hire())) == 1
+        worker.close()
 
     @staticmethod
     def is_isolated(house: House) -> None:

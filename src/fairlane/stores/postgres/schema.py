@@ -23,7 +23,8 @@ _DEFINED = re.compile(r"^create (?:or replace (?:function|view)|type) (\w+)", re
 _COMMENT = re.compile(r"--.*")
 _LATE_BOUND = re.compile(r"\$\$.*?\$\$", re.DOTALL)
 """Bodies in PL/pgSQL: what they name is looked up when they run, but for types."""
-_TYPE = re.compile(r"^create type (\w+) as \(.*?\);\n", re.MULTILINE | re.DOTALL)
+_TYPE = re.compile(r"^create type (\w+) as (\(.*?\));\n", re.MULTILINE | re.DOTALL)
+_MADE_TYPE = re.compile(r"^    \['(\w+)', \$columns\$", re.MULTILINE)
 _VIEW = re.compile(r"^create or replace view (\w+)", re.MULTILINE)
 
 
@@ -51,14 +52,16 @@ class SchemaFiles:
 
     @cached_property
     def functions(self) -> str:
-        """Every file of functions/, in an order in which they can be created: types first, where they are missing."""
+        """Every file of functions/, in an order in which they can be created: types first."""
         texts = {
             f"{noun.name}/{file.name}": file.read_text("utf-8")
             for noun in (self.folder / "functions").iterdir()
             for file in noun.iterdir()
         }
         whole = "\n".join(texts[name] for name in in_order(texts))
-        return "\n".join((*(_if_missing(found) for found in _TYPE.finditer(whole)), _TYPE.sub("", whole)))
+        types = ",\n".join(f"    ['{name}', $columns${columns}$columns$]" for name, columns in _TYPE.findall(whole))
+        made = step_sql("types").replace("{types}", types) if types else ""
+        return f"{made}\n{_TYPE.sub('', whole)}"
 
     @property
     def functions_step(self) -> Migration:
@@ -71,7 +74,7 @@ class SchemaFiles:
 
     @property
     def types_and_views(self) -> tuple[list[str], list[str]]:
-        return _TYPE_NAMES.findall(self.functions), _VIEW.findall(self.functions)
+        return _MADE_TYPE.findall(self.functions), _VIEW.findall(self.functions)
 
 
 CORE = SchemaFiles(Path(__file__).parent, FUNCTIONS_RELEASE)
@@ -94,18 +97,3 @@ def in_order(texts: dict[str, str]) -> tuple[str, ...]:
         named = set(re.findall(r"\w+", _LATE_BOUND.sub("", _COMMENT.sub("", text))))
         needs.add(name, *sorted({home for word in named & homes.keys() for home in homes[word]} - {name}))
     return tuple(needs.static_order())
-
-
-_TYPE_NAMES = re.compile(r"^  create type (\w+) as", re.MULTILINE)
-
-
-def _if_missing(found: re.Match[str]) -> str:
-    """`create type` has no `if not exists`. A type that is there stays: one that changes takes another name."""
-    return (
-        "do $type$ begin\n"
-        "if not exists (select from pg_type t join pg_namespace n on n.oid = t.typnamespace\n"
-        f"               where n.nspname = current_schema() and t.typname = '{found[1]}') then\n"
-        f"  {found[0].rstrip()}\n"
-        "end if;\n"
-        "end $type$;\n"
-    )

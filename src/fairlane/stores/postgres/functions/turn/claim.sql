@@ -15,10 +15,10 @@ create type lane_claim as (
 );
 
 -- What a Turn has claimed so far.
-create type claim_progress as (
+create type claim_progress_v2 as (
   nth integer,          -- how many
   seqs bigint[],        -- which: there is no index to find them by again, it would cost every job
-  limits claim_limits,
+  limits claim_limits_v2,
   room integer,         -- this and what follows: of the Want at hand; how many more it may have
   marks claim_line[],
   served claim_line,    -- the line that discovery served last,
@@ -27,7 +27,7 @@ create type claim_progress as (
 );
 
 -- room_in: how many more jobs a Want may have from one queue.
-create or replace function room_in(_queue text, _p claim_progress) returns integer
+create or replace function room_in(_queue text, _p claim_progress_v2) returns integer
 language plpgsql immutable
 as $$
 begin
@@ -41,7 +41,7 @@ end
 $$;
 
 -- has_none_to_prefetch: whether every tenant's jobs in a queue are under a limit for which no slot is left.
-create or replace function has_none_to_prefetch(_queue text, _l claim_limits) returns boolean
+create or replace function has_none_to_prefetch(_queue text, _l claim_limits_v2) returns boolean
 language plpgsql immutable
 as $$
 begin
@@ -56,7 +56,7 @@ $$;
 -- guard:  see take; under limits also count_limits and lines_with_room
 -- uses:   ready_line
 create or replace function claim(
-  _c lane_claim, _want json, inout p claim_progress, out served text, out survey json
+  _c lane_claim, _want json, inout p claim_progress_v2, out served text, out survey json
 )
 language plpgsql
 as $$
@@ -117,7 +117,7 @@ $$;
 --
 -- Takes are served together as long as none of them changes what the next one may have: one queue, each tenant once. A
 -- line that is named again continues where its first take ended.
-create or replace function claim_named(_c lane_claim, _takes json, inout p claim_progress)
+create or replace function claim_named(_c lane_claim, _takes json, inout p claim_progress_v2)
 language plpgsql
 as $$
 declare
@@ -166,7 +166,7 @@ $$;
 -- moves:  claim ready -> leased
 -- guard:  see take and lines_with_room
 -- uses:   ready_line
-create or replace function claim_found(_c lane_claim, _queues json, _cursor text, inout p claim_progress)
+create or replace function claim_found(_c lane_claim, _queues json, _cursor text, inout p claim_progress_v2)
 language plpgsql
 as $$
 declare
@@ -195,7 +195,7 @@ $$;
 -- Every tenant gives one job in turn, in the order of names behind `_cursor`. Whole rounds are taken at once: with room
 -- for 100 and 3 tenants, 33 each; the rest one by one. A claim looks for no more tenants at a time than it has room
 -- for; where those had nothing for it, or no room, for twice as many the next time.
-create or replace function claim_band(_c lane_claim, _head claim_line, _cursor text, inout p claim_progress)
+create or replace function claim_band(_c lane_claim, _head claim_line, _cursor text, inout p claim_progress_v2)
 language plpgsql
 as $$
 declare

@@ -9,7 +9,7 @@
 -- 0.6 times the server's time that claim_found, claim_band and take need. Several small statements: one large one took
 -- longer to begin than all of them together. (tests/plans/test_claim_few.py compares what both ways give)
 create or replace function claim_few(
-  _c lane_claim, _want json, inout p claim_progress, _limited text[], _is_counted boolean,
+  _c lane_claim, _want json, inout p claim_progress_v2, _limited text[], _is_counted boolean,
   out served text, out survey json, out fits boolean
 )
 language plpgsql
@@ -30,7 +30,7 @@ declare
   _lines       claim_line[];
   _types       text[];
   _tenants     text[];
-  _counted     claim_limits;
+  _counted     claim_limits_v2;
   _next        record;
   _head        claim_line;  -- of many, the first row
 begin
@@ -82,7 +82,7 @@ begin
   end if;
   if _is_counted then
     if (p.limits).counted is null then  -- else they are those of a lane before this one, with the room it has left
-      p.limits := counting_only();
+      p.limits := counting_only_v2();
     end if;
     _counted := p.limits;
   end if;
@@ -160,7 +160,7 @@ end
 $$;
 
 -- with_less_room: limits after these jobs were claimed; by job: its line and its type.
-create or replace function with_less_room(inout l claim_limits, _lines claim_line[], _types text[])
+create or replace function with_less_room(inout l claim_limits_v2, _lines claim_line[], _types text[])
 language plpgsql immutable
 as $$
 begin

@@ -4,7 +4,7 @@ create type limit_room as (
   paused_until timestamptz, types text[], room integer
 );
 
-create type claim_limits as (
+create type claim_limits_v2 as (
   limited boolean,           -- some limit is in force
   tenants limit_room[],      -- given for tenants, and what holds for every tenant
   own boolean,               -- people have set something for single tenants: looked up for each
@@ -57,15 +57,15 @@ begin
 end
 $$;
 
--- counting_only: how leases are marked, where no limit holds anything back.
+-- counting_only_v2: how leases are marked, where no limit holds anything back.
 -- uses:   counted_pkey
-create or replace function counting_only() returns claim_limits
+create or replace function counting_only_v2() returns claim_limits_v2
 language sql stable
 begin atomic
   select (false, null, false, null, null,
           array_agg(c.name) filter (where c.kind = 'queue'), array_agg(c.name) filter (where c.kind = 'type'),
           coalesce(max(case c.name when 'running' then 2 else 1 end) filter (where c.kind = 'tenant'), 0),
-          false, false, 0, null, null)::claim_limits
+          false, false, 0, null, null)::claim_limits_v2
   from counted c;
 end;
 
@@ -82,7 +82,7 @@ return coalesce((_rule).paused_until = '-infinity', false);
 -- less needs it alone. With one lock for each claim, 16 processes under a limit that never bound got 27 jobs a Turn.
 -- Of which more than half is in use is not wide: Turns that shared its lock and then each needed it alone kept each
 -- other from it, and eight claimers used 34 places of 64 on average, now 55. (tests/faults/test_limits_in_use.py)
-create or replace function mark_wide(inout l claim_limits, _wanted bigint, _now timestamptz)
+create or replace function mark_wide(inout l claim_limits_v2, _wanted bigint, _now timestamptz)
 language plpgsql
 as $$
 declare
@@ -140,13 +140,13 @@ begin
 end
 $$;
 
--- claim_limits: what the code gives and what people have set; for the same thing, field by field, people's wins.
+-- claim_limits_v2: what the code gives and what people have set; for the same thing, field by field, people's wins.
 -- uses:   limit_rule_claims, limit_rule_pkey
-create or replace function claim_limits(_given limit_room[], _now timestamptz) returns claim_limits
+create or replace function claim_limits_v2(_given limit_room[], _now timestamptz) returns claim_limits_v2
 language plpgsql
 as $$
 declare
-  _l claim_limits := counting_only();
+  _l claim_limits_v2 := counting_only_v2();
 begin
   with said as (
     select kind, name, queue, running, rate_count, period_s, paused_until, types, false as kept from unnest(_given)

@@ -219,7 +219,7 @@ $$;
 --
 -- `_held`: no tenant has more leases than that; those of limits twice as large are not counted.
 create or replace function tenant_rooms(
-  inout lines claim_line[], _l claim_limits, _now timestamptz, _held integer, out until timestamptz
+  inout lines claim_line[], _l claim_limits_v2, _now timestamptz, _held integer, out until timestamptz
 )
 language plpgsql
 as $$
@@ -292,7 +292,7 @@ $$;
 -- more than `_most` tenants with room (null: all), since others cannot claim for a locked one; `seen` is the last
 -- tenant looked at then, null if that was all of them.
 create or replace function lines_with_room(
-  _now timestamptz, _most integer, inout lines claim_line[], inout l claim_limits, out seen text
+  _now timestamptz, _most integer, inout lines claim_line[], inout l claim_limits_v2, out seen text
 )
 language plpgsql
 as $$

@@ -28,7 +28,7 @@ return _xmax <> 0 and (
 -- none of a queue's limited types neither count them nor wait for each other. With two processes and a rate for SMS,
 -- e-mail in the same queue waited 6 ms a Turn for the lock of that rate. (tests/plans/test_limits.py)
 create or replace function take(
-  _c lane_claim, _rounds integer, inout lines claim_line[], inout p claim_progress,
+  _c lane_claim, _rounds integer, inout lines claim_line[], inout p claim_progress_v2,
   out last integer, out stopped integer
 )
 language plpgsql
@@ -185,7 +185,7 @@ $$;
 --         such a type.
 -- guard:  see count_limits; all at once, so that their locks are taken in one order
 -- uses:   ready_line
-create or replace function with_types_counted(inout l claim_limits, _c lane_claim, _line claim_line)
+create or replace function with_types_counted(inout l claim_limits_v2, _c lane_claim, _line claim_line)
 language plpgsql
 as $$
 declare
@@ -213,8 +213,9 @@ $$;
 -- Rows are deleted by ctid: joined by key the planner hashed the table, 307 ms at a million rows. They are deleted all
 -- at once and leased in one pass: locked, deleted and leased row by row in one statement, 500 jobs of one line took
 -- 8.8 us each of the server; now 6.0.
-create or replace function lease_rows(_c lane_claim, _p claim_progress, _lines claim_line[], _tids tid[], _of integer[])
-returns bigint[]
+create or replace function lease_rows(
+  _c lane_claim, _p claim_progress_v2, _lines claim_line[], _tids tid[], _of integer[]
+) returns bigint[]
 language plpgsql
 set enable_hashjoin = on
 as $$
@@ -225,7 +226,7 @@ declare
   _now       timestamptz := _c.now;
   _start     integer := _c.start;
   _nth       integer := _p.nth;
-  _l         claim_limits := _p.limits;
+  _l         claim_limits_v2 := _p.limits;
   _counted   smallint := _l.counted;
   _rates     jsonb[];  -- by line
   _by_type   jsonb;

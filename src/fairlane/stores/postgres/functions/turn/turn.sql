@@ -219,7 +219,7 @@ declare
   _judged    boolean := _ruled or num_nulls(_given, _freed, _wants) = 0;  -- limits are prepared at once
   _empty     text[];
   _c         lane_claim;
-  _p         claim_progress;
+  _p         claim_progress_v2;
   _want      json;
   _got       record;
   _all       turn_claimed;
@@ -230,7 +230,7 @@ begin
     into _all.limited, _few, _limited from unnest(_given) g;
   end if;
   if _judged then
-    select * into _got from prepared_limits(_given, _wants, _idle, _freed, _ruled, _counted, _now);
+    select * into _got from prepared_limits_v2(_given, _wants, _idle, _freed, _ruled, _counted, _now);
     _p.limits := _got.l;
     _empty := _got.empty;
     _few := _few and (_p.limits).tenants is null;
@@ -268,7 +268,7 @@ begin
       if not _fits then
         if not _prepared then
           if not _judged then
-            select * into _got from prepared_limits(_given, _wants, _idle, _freed, _ruled, _counted, _now);
+            select * into _got from prepared_limits_v2(_given, _wants, _idle, _freed, _ruled, _counted, _now);
             _p.limits := _got.l;
             _empty := _got.empty;
           end if;
@@ -314,10 +314,10 @@ begin
 end
 $$;
 
--- prepared_limits: the limits that a claim has to count, and the queues that it leaves alone because they are `empty`.
-create or replace function prepared_limits(
+-- prepared_limits_v2: the limits that a claim has to count, and the queues that it leaves alone as they are `empty`.
+create or replace function prepared_limits_v2(
   _given limit_room[], _wants json, _idle boolean, _freed freed_place[], _ruled boolean, _counted boolean,
-  _now timestamptz, out l claim_limits, out empty text[]
+  _now timestamptz, out l claim_limits_v2, out empty text[]
 )
 language plpgsql
 as $$
@@ -336,7 +336,7 @@ begin
       select g from unnest(_given) g where case when g.kind = 'queue' then g.name else g.queue end <> all(empty));
   end if;
   if _ruled or _given <> '{}' then
-    l := claim_limits(_given, _now);
+    l := claim_limits_v2(_given, _now);
     l.idle := _idle;
     if _wants is not null and l.limited then
       _wanted := (select sum((w->>'limit')::integer) from json_array_elements(_wants) w);
@@ -350,7 +350,7 @@ begin
       end if;
     end if;
   elsif _counted then
-    l := counting_only();
+    l := counting_only_v2();
   end if;
 end
 $$;
