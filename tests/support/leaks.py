@@ -56,6 +56,10 @@ LEAKS: tuple[str, ...] = (
     "DefaultEndpointsProtocol=https;AccountName=shop;AccountKey={x};EndpointSuffix=example",
     "Endpoint=sb://shop.example/;SharedAccessKeyName=root;SharedAccessKey={x}",
     "jdbc:postgresql://db/shop?user=app&password={x}",
+    "jdbc:oracle:thin:shop/{x}@//db.internal:1521/shop refused",
+    "jdbc:oracle:thin:shop/a/{x}@db:1521:shop refused",
+    'jdbc:oracle:thin:shop/"a@b/{x}"@db:1521:shop refused',
+    "jdbc:oracle:oci:shop/{x}@(DESCRIPTION=(HOST=db)) refused",
     "db_pass={x}",
     "user=ada pass={x}",
     "pw={x}",
@@ -71,6 +75,16 @@ LEAKS: tuple[str, ...] = (
     "JSESSIONID={x}",
     "connect.sid={x}",
     "{{'sessionid': '{x}'}}",
+    "session={x}; path=/",
+    "_shop_session={x}",
+    "{{'session': '{x}'}}",
+    "sid={x}",
+    '{{"sid": "{x}", "user": 7}}',
+    "POST assertion={x}&grant_type=x",
+    "client_assertion={x}",
+    "POST SAMLResponse={x}&RelayState=7",
+    '{{"SAMLResponse": "{x}"}}',
+    "StringToSign differs: Credential=7/eu/s3, SignedHeaders=host, Signature={x}",
     "body user%3Dada%26password%3D{x}%26page%3D2",
     "body %7B%22password%22%3A%22{x}%22%7D",
     # colons, as YAML, logs and people have them
@@ -94,6 +108,15 @@ LEAKS: tuple[str, ...] = (
     "password:\t{x}",
     "credentials: ada/{x}",
     "host: db\npassword: {x}\nport: 5432",
+    "contraseña: {x}",
+    "Contraseña={x}",
+    "contrasen\u0303a={x}",
+    "CONTRASEÑA: {x}",
+    "пароль: {x}",
+    "Пароль={x}",
+    "mot de passe : {x}",
+    "Mot de passe: {x}",
+    "mot_de_passe={x}",
     # reprs
     "connect(host='db', password='very {x} long', port=1)",
     "connect(host='db', password='it\\'s {x}', port=1)",
@@ -161,6 +184,25 @@ LEAKS: tuple[str, ...] = (
     "invalid token {x}",
     "the password is {x}",
     'password "{x}" is too short',
+    "tried {x} as password",
+    "tried {x} as the password for ada",
+    "sent 'very {x} long' as the api key",
+    "used `{x}` as a login password",
+    # what validators of settings and requests show
+    (
+        "1 validation error for Login\npassword\n  String should have at least 20 characters "
+        "[type=string_too_short, input_value='{x}', input_type=str]"
+    ),
+    (
+        "1 validation error for Login\nuser.api_key.str\n  Input should be a valid string "
+        "[type=string_type, input_value=['{x}', 'b'], input_type=list]"
+    ),
+    (
+        "2 validation errors for Login user Input should be valid [type=int_type, input_value='ada', input_type=str] "
+        "password Value error, no [type=value_error, input_value='{x}', input_type=str]"
+    ),
+    "[{{'type': 'string_too_short', 'loc': ('body', 'password'), 'msg': 'too short', 'input': '{x}'}}]",
+    '{{"type":"string_too_short","loc":["body","client_secret"],"msg":"too short","input":"a\\"{x}"}}',
     # keys of providers and other shapes
     "token eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.{x} has expired",
     PEM.format(kind="RSA ", x="{x}"),
@@ -196,6 +238,8 @@ KEYS: tuple[str, ...] = (
     "dop_v1_" + "a1" * 32,
     "shpat_" + "a1" * 16,
     "fl_" + "x" * 43,
+    "SK" + "a1" * 16,
+    "AGE-SECRET-KEY-1" + "QY7" * 19 + "Q",
     "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.dozjgNryP4J3jVmNHl0w5N",
 )
 """Recognised wherever they stand."""
@@ -287,6 +331,25 @@ INNOCENT: tuple[str, ...] = (
     "curl -u ada https://api.example",
     "session_id=42 is closed",
     "session id: 42",
+    "session=Session(autoflush=False) is closed",
+    "<sqlalchemy.orm.session.Session object at 0x7f1234567890> is closed",
+    "session: closed after 30 minutes",
+    "sid=ORCL is not registered",
+    "inside=12345678 beside=12345678",
+    "assertion=AssertionError",
+    "signature=(user, password)",
+    "Signature=invalid",
+    "jdbc:oracle:thin:@//db:1521/shop refused",
+    "treat the e-mail as the password",
+    "use 'token' as the password",
+    "stored as tokens of order1234",
+    "el mot de pase 1234567a",
+    (
+        "1 validation error for Order\nquantity\n  Input should be greater than 0 "
+        "[type=greater_than, input_value=-3, input_type=int]"
+    ),
+    "[{'type': 'missing', 'loc': ('body', 'name'), 'msg': 'Field required', 'input': 'abc12345'}]",
+    "SKU a1a1a1a1 is sold out",
     "passphrase: required",
     "passphrase: is too short",
     "phrase: not found",

@@ -120,6 +120,9 @@ PIECES = [
         "secrets={'",
     ),
     *("secrets={[(", "secrets={a}", 'password=\\"', "identified by ", "password%3D", "seed phrase: is "),
+    *("[type=a, input_value='", "'input': '", "'loc': 'input': 'a", " as the password", "a'b as token", "sid='"),
+    *("signature=", "jdbc:oracle:thin:a/", "jdbc:oracle:thin:a/b@", "парол", "mot de passe : ", "SAMLResponse=%"),
+    *("AGE-SECRET-KEY-1", "SKa1"),
 ]
 
 

@@ -35,12 +35,15 @@ _IN_A_URL = re.compile(
       | (?P<long>://)[\w.~%+-]{20,300}(?=@)
       | (?P<slip>\b(?:postgres(?:ql)?|mysql|mariadb|rediss?|amqps?|mongodb|https?|smtps?|ftp):?/{1,3}[^\s/:@]{0,100}:)
         [^\s/]{1,300}(?=@)
-      | (?P<mysql>\b[\w.-]{1,60}:)[^\s:@/]{1,200}(?=@(?:tcp|unix)?\(|@[\w.-]{1,200}:[0-9]{2,5}/)""",
+      | (?P<mysql>\b[\w.-]{1,60}:)[^\s:@/]{1,200}(?=@(?:tcp|unix)?\(|@[\w.-]{1,200}:[0-9]{2,5}/)
+      | (?P<oracle>\bjdbc:oracle:\w{1,20}:[^\s/@]{1,100}/)
+        (?: "[^"\s]{1,300}" | \S{1,300}? )(?=@(?://|\(|[\w.-]{1,200}[:/]))""",
     re.VERBOSE | re.IGNORECASE,
 )
 _SIGNED = re.compile(
     r"""(?P<kept>[?&;](?:sig|signature|hmac|x-(?:amz|goog)-(?:signature|credential)|auth)=)[^\s&"'<>;]+
-      | (?P<key>[?&](?:key|code)=)[^\s&"'<>;]{20,}""",
+      | (?P<key>[?&](?:key|code)=)[^\s&"'<>;]{20,}
+      | (?P<alone>(?<!\w)signature=)(?=[^\s&"'<>;,)]{0,60}[0-9])[^\s&"'<>;,)]{8,}""",
     re.VERBOSE | re.IGNORECASE,
 )
 _HOOK = re.compile(rf"(?P<kept>{secrets.HOOKS})[\w:/-]{{8,}}", re.VERBOSE)
@@ -57,9 +60,11 @@ _HEADER = re.compile(
 _STEMS = re.compile(
     "pass|pw|kennwort|senha|contrasena|secret|phrase|token|credential|bearer|auth|otp|key|string|cvv|cvc|ssn|card|number"
 )
+_ALL_STEMS = re.compile(f"{_STEMS.pattern}|contraseñ|contrasen\u0303|парол")
 """One is in every name that `secrets.names_secret` knows. Searched in lower case: ignoring case is ten times slower."""
 _TWO_WORDS = re.compile(
-    r"(?:api|access|auth|secret|private|signing|encryption|master|pass|seed|recovery|connection|card)[ ]\Z", re.I
+    r"(?:api|access|auth|secret|private|signing|encryption|master|pass|seed|recovery|connection|card|mot[ ]de)[ ]\Z",
+    re.I,
 )
 _ANNOUNCED = re.compile(
     r"""[\w.-]{0,40}+
@@ -119,8 +124,25 @@ _CALLED = re.compile(
 )
 _SESSION = re.compile(
     r"""(?P<kept>(?:session_?id|phpsessid|jsessionid|connect\.sid)["']?\s?[:=]\s?(?:["']|[bu]["'])?)
-        (?![0-9]{1,20}\b(?!-))[^\s;,&"'<>()\[\]{}]{6,}""",
+        (?![0-9]{1,20}\b(?!-))[^\s;,&"'<>()\[\]{}]{6,}
+      | (?P<named>(?<![a-z0-9])(?:session|sid|assertion|saml(?:response|request|art))
+           (?:\s?=\s?|["']\s?[:=]\s?|["']\s?,\s?(?=b?["']))(?:["']|[bu]["'])?)
+        (?=[a-z0-9%]{0,60}[^\W\d_])(?=[^\s;,&"'<>()\[\]{}]{0,60}[0-9])[^\s;,&"'<>()\[\]{}]{8,}""",
     re.VERBOSE | re.IGNORECASE,
+)
+_TWILIO = re.compile(secrets.TWILIO_KEY)
+_REFUSED_INPUT = re.compile(
+    r"""\[type=[\w.]{1,80},\ input_value=(?P<value>[^\r\n]{1,2000}?)(?=,\ input_type=)
+      | ["']input["']\s?:\s?(?=["'])(?P<repr>"(?:\\.|[^"\\\r\n])*+"?|'(?:\\.|[^'\\\r\n])*+'?)""",
+    re.VERBOSE,
+)
+"""What a validator did not accept, behind the place where it stood and why."""
+_PLACE = 300
+"""How far back what stands before a value, or a value before its name, is looked for."""
+_PLACE_WORD = re.compile(r"[\w-]+")
+_AS = re.compile(
+    r"[ ]as[ ](?:[a-z]{1,10}[ ]){0,2}"
+    r"(?i:password|passwd|passphrase|passcode|token|secret|credentials?|(?:api|access)[ _-]?key)\b"
 )
 _SHAPED = re.compile(
     rf"""(?P<kept>\b[Bb]earer\s+)(?!(?i:auth|credential|challenge|token|scheme))[A-Za-z0-9._~+/=-]{{8,}}
@@ -161,7 +183,7 @@ def _after_names(text: str) -> str:
     if len(lowered) != len(text):  # a letter that becomes two would shift what follows
         lowered = "".join(char.lower() if char.isascii() else char for char in text)
     parts, at = [], 0
-    for stem in _STEMS.finditer(lowered):
+    for stem in (_STEMS if text.isascii() else _ALL_STEMS).finditer(lowered):
         if (
             stem.start() >= at
             and (found := _ANNOUNCED.match(text, stem.end()))
@@ -181,7 +203,7 @@ def _secret(start: int, found: re.Match[str]) -> re.Match[str] | None:
     text = found.string
     before = text[max(start - 80, 0) : start]
     front = before[len(before.rstrip(_NAME_CHARS)) :]
-    if not front and (words := _TWO_WORDS.search(before)):
+    if not front and before.endswith(" ") and (words := _TWO_WORDS.search(before)):
         front = words[0]
     before = before.removesuffix(front)
     form = next(form for form in _FORMS if found[form] is not None)
@@ -241,6 +263,40 @@ _PARSERS = ("unexpected ", "illegal ", "first ", "second ", "third ", "next ", "
 _Finder = Callable[[str], str]
 
 
+def _before_names(text: str) -> str:
+    """Hides what is said to be used as a password: `tried "hunter2" as the password`."""
+    parts, at = [], 0
+    for found in _AS.finditer(text):
+        end = found.start()
+        begins, first = text[end - 1 : end], max(at, end - _PLACE)
+        begins = begins if begins in ("'", '"', "`") else " "
+        start = text.rfind(begins, first, end - 1)
+        start = first if start < 0 else start + (begins == " ")
+        value = text[start:end]
+        if _is_secret(value, "password", "prose", "") and not secrets.names_secret(_bare(value)):
+            parts += [text[at:start], REDACTED]
+            at = end
+    return "".join((*parts, text[at:])) if parts else text
+
+
+def _in_refused_input(text: str) -> str:
+    """Hides what a validator of settings or requests shows of a value, where the field's name announces a secret."""
+    parts, at = [], 0
+    for found in _REFUSED_INPUT.finditer(text):
+        which = "repr" if found["value"] is None else "value"
+        before = text[max(found.start() - _PLACE, at) : found.start()]
+        if which == "repr":
+            before = before[max(before.rfind("loc"), 0) :]
+        if any(secrets.names_secret(word) for word in _PLACE_WORD.findall(before)):
+            parts += [text[at : found.start(which)], REDACTED]
+            at = found.end(which)
+    return "".join((*parts, text[at:])) if parts else text
+
+
+def _twilio_hidden(text: str) -> str:
+    return _TWILIO.sub(REDACTED, text) if "SK" in text else text
+
+
 def _replacing(pattern: re.Pattern[str]) -> _Finder:
     def replaced(found: re.Match[str]) -> str:
         kept = next((part for name, part in found.groupdict().items() if part is not None and name != "name"), "")
@@ -268,11 +324,14 @@ _FINDERS: tuple[tuple[_Finder, tuple[str, ...]], ...] = (
     (_replacing(_COMMAND), (" -u", "--user", "--proxy-user", "'-u'", '"-u"')),
     (_in_options, (" -", "'-", '"-')),
     (_replacing(_CALLED), ("auth(", "ticat", "login(", "credential", "word(", "secret", "identified")),
-    (_replacing(_SESSION), ("sessionid", "session_id", "phpsessid", "connect.sid")),
+    (_replacing(_SESSION), ("session", "sid", "saml", "assertion")),
+    (_in_refused_input, ("input",)),
+    (_before_names, (" as ",)),
     (_after_names, ("pass", "pw", "secret", "token", "key", "auth", "credential", "otp", "bearer", "kennwort", "senha",
-                    "contrasena", "phrase", "connection", "cvv", "cvc", "ssn", "card")),
+                    "contrase", "парол", "phrase", "connection", "cvv", "cvc", "ssn", "card")),
     (_replacing(_VALUE_FIRST), ("val",)),
     (_replacing(_SHAPED), ("earer", "asic", "eyj", "akia", "asia", *(mark.lower() for mark in secrets.PROVIDER_MARKS))),
+    (_twilio_hidden, ("sk",)),
 )  # fmt: skip
 """Each with what is in every text where it finds something: looking for that first is many times quicker."""
 _CUT_OFF = re.compile(r"\S{1,400}\Z")
@@ -311,6 +370,8 @@ def _texts_hidden(value: Any, depth: int = 0) -> Any:
 def _hidden(text: str) -> str:
     lowered = text.lower()
     for finder, marks in _FINDERS:
-        if any(mark in lowered for mark in marks):
-            text = finder(text)
+        for mark in marks:
+            if mark in lowered:
+                text = finder(text)
+                break
     return text

@@ -28,7 +28,7 @@ PROVIDER_KEYS = r"""
         | AIza[A-Za-z0-9_-]{35,} | ya29\.[A-Za-z0-9_-]{20,} | GOCSPX-[A-Za-z0-9_-]{20,}  # Google
         | npm_[A-Za-z0-9]{30,} | pypi-[A-Za-z0-9_-]{50,} | hf_[A-Za-z0-9]{30,}  # registries
         | dckr_pat_[A-Za-z0-9_-]{20,} | dop_v1_[0-9a-f]{60,} | shpat_[0-9a-fA-F]{32} | dapi[0-9a-f]{32}
-        | hvs\.[A-Za-z0-9_-]{20,} | fl_[A-Za-z0-9_-]{43})
+        | hvs\.[A-Za-z0-9_-]{20,} | AGE-SECRET-KEY-1[A-Z0-9]{20,} | fl_[A-Za-z0-9_-]{43})
 """
 """Keys and tokens whose issuers made them recognisable; the last is Fairlane's own."""
 HOOKS = r"""
@@ -37,13 +37,14 @@ HOOKS = r"""
 """
 """Webhooks whose path is the secret; it follows."""
 JWT = r"(?<![\w-])eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]*"
+TWILIO_KEY = r"\bSK[0-9a-f]{32}\b"
 AWS_KEY = r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"
 _TELLING = re.compile(
     rf"""
       (?P<private_key> -----BEGIN\ [A-Z0-9 ]{{0,30}}PRIVATE\ KEY )
     | (?P<jwt>         {JWT} )
     | (?P<aws>         {AWS_KEY} )
-    | (?P<provider>    (?<![\w-]){PROVIDER_KEYS} )
+    | (?P<provider>    (?<![\w-]){PROVIDER_KEYS} | {TWILIO_KEY} )
     | (?P<hook>        {HOOKS}[\w:-]{{8}} )
     | (?P<bearer>      \b[Bb]earer\ [A-Za-z0-9._~+/-]{{16}} )
     | (?P<url>         \b[a-zA-Z][a-zA-Z0-9+.-]{{1,20}}://(?:[^\s/:@]{{0,100}}:[^\s/@]{{1,100}}|[\w.~%+-]{{20,200}})@ )
@@ -52,11 +53,11 @@ _TELLING = re.compile(
 )
 PROVIDER_MARKS = (
     *("gh", "github_pat_", "glpat-", "xox", "xapp-", "k_live_", "k_test_", "whsec_", "sk-", "SG.", "key-", "AIza"),
-    *("ya29.", "GOCSPX-", "npm_", "pypi-", "hf_", "dckr_pat_", "dop_v1_", "shpat_", "dapi", "hvs.", "fl_"),
+    *("ya29.", "GOCSPX-", "npm_", "pypi-", "hf_", "dckr_pat_", "dop_v1_", "shpat_", "dapi", "hvs.", "AGE-", "fl_"),
 )
 """One of them is in every key of a provider."""
 HOOK_MARKS = ("hooks.slack.com", "/api/webhooks/", ".webhook.office.com", "api.telegram.org")
-_MARKS = ("://", "earer ", "-----BEGIN", "eyJ", "AKIA", "ASIA", *PROVIDER_MARKS, *HOOK_MARKS)
+_MARKS = ("://", "earer ", "-----BEGIN", "eyJ", "AKIA", "ASIA", "SK", *PROVIDER_MARKS, *HOOK_MARKS)
 """One of them is in every telling value: looking for these first is several times quicker."""
 
 _WHY = {
@@ -124,7 +125,8 @@ def listed(names: str) -> frozenset[str]:
 
 _NAMES: Mapping[Kind, frozenset[str]] = {
     "secret": listed("""
-        password passwd pwd pw passphrase passcode passwort kennwort motdepasse contrasena senha
+        password passwd pwd pw passphrase passcode passwort kennwort motdepasse contrasena contraseña senha
+        пароль
         seedphrase recoveryphrase
         secret clientsecret apisecret token apitoken credential authorization proxyauthorization bearer cookie setcookie
         apikey accesskey authkey secretkey privatekey encryptionkey decryptionkey signingkey masterkey sshkey
@@ -400,7 +402,7 @@ _MARKED = {
         rb"|webhook\.office\.com/|(?<=api\.)telegram\.org/bot)"
     ),
     b"A": rb"A(?:(?:KIA|SIA)[0-9A-Z]{16}|Iza)",
-    b"K": rb"K(?<=PRIVATE K)EY",
+    b"K": rb"K(?:(?<=PRIVATE K)EY|(?<=AGE-SECRET-K)EY-1|(?<=SK)[0-9a-f]{32})",
     b"@": rb'://(?:[^\s/@"\\]|\\.)*+@',
 }
 _MARK = re.compile(rb"[-_.AK@ ]").search
