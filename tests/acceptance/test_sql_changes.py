@@ -122,6 +122,9 @@ def test_dead_letters_are_acknowledged_closed_and_tried_again(scene: Scene, prom
     prompt.execute(ACKNOWLEDGE.encode(), (first,))
     letter = scene.letter(first)
     assert (letter.acknowledged_by, letter.status) == ("admin@lipas.fi", "pending_review")
+    assert scene.audit()[0].notes == "update of dead_letter_jobs by postgres", (
+        "who typed it is named beside who is said to have"
+    )
     for seq, status in ((first, "resolved"), (second, "discarded"), (third, "retried")):
         prompt.execute(f"UPDATE dead_letter_jobs SET status = '{status}' WHERE id = {seq}".encode())
         assert scene.letter(seq).status == status

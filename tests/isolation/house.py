@@ -36,10 +36,10 @@ class House:
         store.isolator().apply()
         store.close()
         with psycopg.connect(self.superuser, autocommit=True) as conn:
-            if given_clock:  # tests give the instants of audit records, too
+            if given_clock:  # tests give instants, whoever they log in as
                 conn.execute(
-                    "create or replace function fairlane.audit_instant(_now timestamptz) returns timestamptz "
-                    "language sql return _now"
+                    "create or replace function fairlane.instant_of(_at timestamptz) returns timestamptz "
+                    "language sql volatile return coalesce(_at, clock_timestamp())"
                 )
             for kind, granted in GRANTED.items():
                 login = sql.Identifier(self.login(kind))

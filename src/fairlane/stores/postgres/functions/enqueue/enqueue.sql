@@ -22,7 +22,7 @@ language plpgsql
 set search_path from current
 as $$
 declare
-  _now       timestamptz := coalesce(at, clock_timestamp());
+  _now       timestamptz := instant_of(at);
   _depth     integer;
   _total     integer;
   _created   integer;

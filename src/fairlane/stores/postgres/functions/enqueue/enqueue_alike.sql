@@ -20,7 +20,7 @@ set search_path from current
 as $$
 declare
   -- Of the columns' own types: a value is checked once and not for every row.
-  _now      timestamptz := coalesce(_at, clock_timestamp());
+  _now      timestamptz := instant_of(_at);
   _due      reasonable_instant := coalesce(_run_at, _now + _delay_s * interval '1 second', _now);
   _band     priority_part := case when _priority_scope = 'tenant' then 0 else _priority end;
   _rank     priority_part := _priority - _band;

@@ -18,7 +18,7 @@ language plpgsql
 set search_path from current
 as $$
 declare
-  _now   timestamptz := coalesce(_at, clock_timestamp());
+  _now   timestamptz := instant_of(_at);
   _due   timestamptz := coalesce(_run_at, _now + _delay_s * interval '1 second', _now);
   _band  smallint := case when _priority_scope = 'tenant' then 0 else _priority end;
   _seq   bigint;

@@ -128,7 +128,7 @@ as $$
 declare
   _op       jsonb := jsonb_build_object(
     'scope', jsonb_build_object('tenant', old.original_job->'tenant'), 'id', old.id, 'by', session_user,
-    'notes', 'update of dead_letter_jobs', 'new_job_id', gen_random_uuid());
+    'notes', 'update of dead_letter_jobs by ' || session_user, 'new_job_id', gen_random_uuid());
   _answer   json;
   _after    dead_letter_jobs;
   _columns  text;

@@ -272,8 +272,7 @@ as $$
 declare
   _counts  json := _op->'counts';
   _limits  json := last_limits(_op->'limits');
-  _at      timestamptz := (_op->>'now')::timestamptz;
-  _now     timestamptz := coalesce(_at, clock_timestamp());
+  _now     timestamptz := now_of(_op);
   _wants   token_want[] := token_wants(_counts, _limits);
   _short   json;
 begin
@@ -284,10 +283,8 @@ begin
   -- nor two calls wait for each other.
   perform pg_advisory_xact_lock(limit_lock('enqueue', l.nth::text))
   from (select distinct hashtextextended(w.tenant, 0) & 255 as nth from unnest(_wants) w order by 1) l;
-  if _at is null then
-    -- Read after the wait: an earlier instant would count tokens of later ones, and not be counted by those after it.
-    _now := clock_timestamp();
-  end if;
+  -- Read after the wait: an earlier instant would count tokens of later ones, and not be counted by those after it.
+  _now := now_of(_op);
   select json_build_object(
     'granted', false, 'tenant', w.tenant, 'rate', json_build_object('count', w.most, 'period_s', w.period_s),
     'retry_at', (

@@ -39,7 +39,7 @@ set plan_cache_mode = force_generic_plan
 as $$
 #variable_conflict use_column
 declare
-  _now        timestamptz := coalesce(_at, clock_timestamp());
+  _now        timestamptz := instant_of(_at);
   _refused    json;
   _unsettled  json;
   _unstarted  json;
