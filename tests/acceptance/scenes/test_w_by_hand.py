@@ -11,6 +11,10 @@ import pytest
 from psycopg.rows import dict_row
 
 from fairlane import Fairlane
+from fairlane.core.ids import WorkerId
+from fairlane.core.ops import Renew, Turn, Want
+from fairlane.core.outcome import Completed
+from fairlane.errors import ClaimLost
 from tests.acceptance.scenes.served import Served, answer_of, has_the_fields_of, printed
 from tests.support.stores import Ground, ground
 
@@ -135,6 +139,25 @@ def test_the_statements_of_the_page_at_a_prompt(app: Fairlane, ground: Ground) -
             with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="holds no job any more"):
                 run(late, first["token"])
     assert app.workers.list().workers == ()
+
+
+def test_a_workers_own_number_is_no_claim(app: Fairlane) -> None:
+    """It stands in listings: given by mistake it would settle that worker's job, and take all others from it."""
+    enqueued(app)
+    worker, store = WorkerId(app.runtime.new_job_id()), app.runtime.store
+    store.run(Renew(worker=worker, lease_s=60, name="shop", queues=("legacy",)))
+    want = Want(lane="general", queues=("legacy",), limit=1, cursor="")
+    [lease] = store.run(Turn(worker=worker, claim_no=1, wants=(want,))).leases
+    with psycopg.connect(app.runtime.settings.url, autocommit=True) as prompt:
+        for _, statement in list(printed(PAGE, "SQL"))[1:]:
+            with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="holds no job"):
+                prompt.execute(statement.replace(":'claim'", f"'{worker}'").encode())
+    with pytest.raises(ClaimLost):
+        app.jobs.claimed(worker)
+    [found] = app.workers.list().workers
+    assert (found.name, found.queues, found.leases) == ("shop", ("legacy",), 1)
+    done = Completed(seq=lease.seq, attempt=lease.attempt, claim_no=lease.claim_no)
+    assert store.run(Turn(worker=worker, claim_no=2, outcomes=(done,))).refused == ()
 
 
 @pytest.mark.parametrize(

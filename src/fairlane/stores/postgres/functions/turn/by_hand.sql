@@ -53,7 +53,7 @@ language plpgsql
 set search_path from current
 as $$
 declare
-  _name text := (select w.name from worker w where w.id = token for update);
+  _name text := lock_claim(token);
 begin
   perform check_lease(lease_s);
   perform hold_claim(token, lease_s);
@@ -85,6 +85,7 @@ begin
     raise exception 'expected a message for the people who will read it, and retry_after_s from 0 on'
       using errcode = 'invalid_parameter_value';
   end if;
+  perform lock_claim(token);
   select j.* into _j from lease l join job j on j.seq = l.seq where l.worker = token;
   select l.attempts + 1 into _failed from lease l where l.worker = token;
   if retry and error_class <> 'non_retryable' and _failed < _j.max_attempts then
@@ -159,6 +160,23 @@ begin
 end
 $$;
 
+-- lock_claim: the name of a claim's worker, whose row stays locked; refused for the number of any other worker, whose
+--         jobs would be settled and taken from it.
+create or replace function lock_claim(_token uuid) returns text
+language plpgsql
+set search_path from current
+as $$
+declare
+  _name  text;
+begin
+  select w.name into _name from worker w where w.id = _token and w.queues = '{by hand}' for update;
+  if not found then
+    perform claim_lost(_token);
+  end if;
+  return _name;
+end
+$$;
+
 -- claim_lost: refuses what comes late. An error, so that the caller's own changes are not committed either.
 create or replace function claim_lost(_token uuid) returns void
 language plpgsql
@@ -183,7 +201,7 @@ declare
   _ran_s  double precision;
   _freed  freed_place[];
 begin
-  perform from worker where id = _token for update;
+  perform lock_claim(_token);
   select * into _l from lease where worker = _token;
   if not found then
     perform claim_lost(_token);
