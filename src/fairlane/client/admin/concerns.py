@@ -38,7 +38,7 @@ from fairlane.core.ops import (
     Workers,
     only,
 )
-from fairlane.core.text import plural
+from fairlane.core.text import command, plural
 from fairlane.core.workflows import Workflow
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def _workers(found: Observed) -> Iterator[Concern]:
             says=f'queue "{queue.queue}" has {plural(queue.ready, "ready job")} and {whom}',
             since=since,
             jobs=queue.ready,
-            helps=f"fairlane worker --queues {queue.queue}",
+            helps=command("fairlane worker --queues {queue}", queue=queue.queue),
         )
     known = {task for worker in live for task in worker.types}
     for task, jobs in sorted(found.stats.pending_types.items()):
@@ -155,7 +155,7 @@ def _workers(found: Observed) -> Iterator[Concern]:
                 severity="warning",
                 says=f'{plural(jobs, "job")} of task "{task}", which no live worker knows',
                 jobs=jobs,
-                helps=f"fairlane jobs list type:{task}",
+                helps=command("fairlane jobs list {which}", which=f"type:{task}"),
             )
 
 
@@ -188,7 +188,7 @@ def _pauses(found: Observed) -> Iterator[Concern]:
                 since=pause.at,
                 jobs=jobs,
                 tenants=1 if pause.kind == "tenant" else None,
-                helps=f"fairlane {RESUMES[pause.kind]} resume {pause.name}",
+                helps=command("fairlane {noun} resume {name}", noun=RESUMES[pause.kind], name=pause.name),
             )
 
 
@@ -200,7 +200,7 @@ def _limits(found: Observed) -> Iterator[Concern]:
         if limit.running != 0 and limit.waiting != 0 and (rate is None or rate.count != 0):
             continue
         jobs = {"tenant": found.waiting_of, "queue": queues, "type": found.stats.pending_types}.get(limit.kind, {})
-        option = f"--{'name' if limit.kind == 'named' else limit.kind} {limit.name}"
+        options = (f"--{'name' if limit.kind == 'named' else limit.kind}", limit.name)
         where = f' in queue "{limit.queue}"' if limit.queue else ""
         yield Concern(
             code="limit_of_none",
@@ -209,7 +209,10 @@ def _limits(found: Observed) -> Iterator[Concern]:
             since=stored.at,
             jobs=jobs.get(limit.name) if limit.kind != "named" and limit.name != "*" else None,
             tenants=1 if limit.kind == "tenant" and limit.name != "*" else None,
-            helps=f"fairlane limits clear {option}" + (f" --queue {limit.queue}" if limit.queue else ""),
+            helps=command(
+                "fairlane limits clear {options}",
+                options=(*options, "--queue", limit.queue) if limit.queue else options,
+            ),
         )
 
 
@@ -270,7 +273,7 @@ def _alerts(found: Observed) -> Iterator[Concern]:
                 severity=_severity(alert),
                 says=f"{seen(alert, rule)}{asked(rule)}",
                 since=alert.since,
-                helps=SEEN[rule.watches].helps.format(about=alert.about),
+                helps=command(SEEN[rule.watches].helps, about=alert.about),
             )
 
 

@@ -38,6 +38,7 @@ from fairlane.core.ops import (
     Why,
 )
 from fairlane.core.ops.jobs import WaitPlace
+from fairlane.core.text import command
 from fairlane.core.workflows import SHUT, WORKFLOW_HEADER, GateState, Node, NodeWaits, WorkflowId, waits_of
 from fairlane.errors import JobNotFound
 
@@ -176,7 +177,7 @@ def _reasons(known: KnownJob) -> Iterator[Reason]:
     for row in TABLE:
         if known.waiting.place in row.places:
             for facts in row.facts(known):
-                yield Reason(code=row.code, says=row.says.format(**facts), helps=row.helps.format(**facts))
+                yield Reason(code=row.code, says=row.says.format(**facts), helps=command(row.helps, **facts))
 
 
 Facts = Mapping[str, object]
@@ -209,14 +210,14 @@ def _pauses(known: KnownJob) -> Iterator[Facts]:
 
 def _limit_words(state: LimitState) -> dict[str, object]:
     kind = "task" if state.kind == "type" else "limit" if state.kind == "named" else state.kind
-    option = f"--{'name' if state.kind == 'named' else state.kind} {state.name}"
+    options = (f"--{'name' if state.kind == 'named' else state.kind}", state.name)
     where = f' in queue "{state.queue}"' if state.queue else ""
     return {
         "what": f'{kind} "{state.name}"{where}',
         "used": state.leases,
         "most": state.running,
         "rate": state.rate,
-        "options": f"{option} --queue {state.queue}" if state.queue else option,
+        "options": (*options, "--queue", state.queue) if state.queue else options,
     }
 
 
