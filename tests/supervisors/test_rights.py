@@ -8,9 +8,11 @@ from typing import Any
 
 import psycopg
 import pytest
+from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings, strategies as st
 from psycopg import sql
 
+from fairlane.cli.main import cli
 from fairlane.client.settings.load import load
 from fairlane.errors import StoreError
 from fairlane.stores.postgres import PostgresStore
@@ -418,3 +420,79 @@ def test_the_contract_stays_on_the_schema_it_was_installed_for(db: Database) -> 
     other.close()
     db.do("select queues.enqueue('email', '{}')")
     assert db.one("select count(*) from fairlane.job") == 1
+
+
+def test_no_function_of_the_public_schema_runs_as_the_one_who_looks(db: Database) -> None:
+    """`public` is open to all in databases from before PostgreSQL 15; a function that fits better than the server's goes first."""
+    db.do(BETTER_FITS)
+    try:
+        for command in ("supervisors check", "supervisors list", "doctor", "migrate status", "migrate up"):
+            answer = CliRunner().invoke(cli, [*command.split(), "--url", db.dsn])
+            assert answer.exit_code == 0, answer.output
+        assert db.one("select is_called from public.ran") is False
+    finally:
+        db.do("drop schema public cascade; create schema public")
+
+
+BETTER_FITS = """
+create sequence public.ran;
+create function public.note() returns text language sql as $$ select nextval('public.ran')::text $$;
+create function public.format(text, text) returns text language sql as $$ select public.note() $$;
+create function public.format(text, name) returns text language sql as $$ select public.note() $$;
+create function public.join_text(text, name) returns text language sql as $$ select public.note() $$;
+create operator public.|| (leftarg = text, rightarg = name, function = public.join_text);
+create function public.has_schema_privilege(text, regnamespace, text) returns boolean language sql
+as $$ select public.note() is null $$;
+"""
+
+
+HOSTILE_NAMES = (
+    "x.y\n\\! touch owned\n",
+    "x.y\r\\! touch owned",
+    "x.y\u2028; drop table job; --",
+    "\n; drop table job;",
+)
+
+
+@pytest.mark.parametrize("name", HOSTILE_NAMES)
+def test_what_a_task_names_is_no_line_of_what_is_printed_to_be_run(db: Database, name: str) -> None:
+    """`fairlane supervisors check | psql`: whoever may enqueue would run statements as the operator, and commands."""
+    db.do("select queues.enqueue('db_function', jsonb_build_object('db_function', %s::text))", name)
+    for command in (["supervisors", "check"], ["doctor"]):
+        answer = CliRunner().invoke(cli, [*command, "--url", db.dsn])
+        assert answer.exit_code == 1
+        assert "x.y" in answer.stdout or "drop table" in answer.stdout
+        for line in answer.stdout.splitlines():
+            assert line.startswith(("--", "fail ", "warn ", "note ", "ok ", "STATE ")), line
+
+
+@pytest.mark.parametrize("part", ["attempt", "attempt_succeeded", "attempt_failed", "stopped", "restarted"])
+def test_counting_processes_runs_no_function_of_who_made_their_tables(db: Database, part: str) -> None:
+    """A superuser counts what is in everybody's schemas: a view there would run its maker's functions as the superuser."""
+    db.do("create role mallory; create schema trap authorization mallory; set session authorization mallory")
+    try:
+        db.do(TRAP + f"drop table trap.foo_{part}; create view trap.foo_{part} as select trap.grab() as foo_attempt_id, "
+              "1::bigint as foo_task_id, now() as created_at, 'x' as error_message, 0::bigint as restarts")  # fmt: skip
+        db.do("reset session authorization")
+        assert CliRunner().invoke(cli, ["supervisors", "list", "--url", db.dsn]).exit_code == 0
+        assert db.ask("select ran_as from trap.grabbed") == []
+    finally:
+        db.do("reset session authorization; drop owned by mallory cascade; drop role mallory")
+
+
+TRAP = """
+create table trap.grabbed (ran_as text);
+create function trap.grab() returns bigint language plpgsql as $$
+begin insert into trap.grabbed values (current_user); return 1; end $$;
+create table trap.foo_task (foo_task_id bigint);
+create table trap.foo_attempt (foo_attempt_id bigint, foo_task_id bigint);
+create table trap.foo_attempt_succeeded (foo_attempt_id bigint);
+create table trap.foo_attempt_failed (created_at timestamptz, error_message text);
+create table trap.foo_stopped (foo_task_id bigint, created_at timestamptz, restarts bigint);
+create table trap.foo_restarted (foo_task_id bigint);
+insert into trap.foo_task values (1);
+insert into trap.foo_attempt values (1, 1);
+insert into trap.foo_attempt_succeeded values (1);
+insert into trap.foo_attempt_failed values (now(), 'x');
+insert into trap.foo_stopped values (1, now(), 0);
+"""

@@ -75,6 +75,22 @@ def test_nothing_is_taken_over_while_the_other_worker_holds_a_task(go_team: GoTe
     assert len(open_tasks(go_team)) == 2
 
 
+def test_no_function_of_the_public_schema_runs_as_the_one_who_takes_over(go_team: GoTeam) -> None:
+    """One that fits the type of an argument better goes before the server's own, where `public` is looked in."""
+    go_team.kickoff("ann@example.com")
+    assert go_team.lease() is not None
+    go_team.do(TRAP)
+    assert fairlane(go_team, "supervisors", "take-over").exit_code == CONFLICT
+    assert go_team.one("select is_called from public.ran") is False
+
+
+TRAP = """
+create sequence public.ran;
+create function public.run(bigint, bigint) returns bigint language sql as $$ select nextval('public.ran') $$;
+create aggregate public.count (bigint) (sfunc = public.run, stype = bigint, initcond = 0);
+"""
+
+
 def test_a_migration_names_the_way_out_and_changes_nothing(go_team: GoTeam) -> None:
     result = fairlane(go_team, "migrate", "up", "--with", "supervisors")
     assert result.exit_code == CONFLICT

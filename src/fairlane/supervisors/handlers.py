@@ -77,7 +77,9 @@ class HandlerInvoker:
     """Calls functions of the database for the tasks of one worker process."""
 
     def __init__(self, settings: Settings, url: str, connections: int) -> None:
-        params = parameters(url, statement_timeout_s=settings.statement_timeout_s, lock_timeout_s=WAIT_S)
+        params = parameters(
+            url, statement_timeout_s=settings.statement_timeout_s, lock_timeout_s=WAIT_S, runs_handlers=True
+        )
         connector = PostgresConnector(params, settings.statement_timeout_s + ANSWER_GRACE_S)
         self._pool = ConnectionPool(connector, connections, WAIT_S)
 

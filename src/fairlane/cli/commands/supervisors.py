@@ -9,6 +9,7 @@ import click
 from fairlane.cli.options import SuggestingGroup, at_store, lists, prints
 from fairlane.cli.output import FAILED, Column, Printer, plural
 from fairlane.cli.target import At
+from fairlane.core.text import printable
 
 if TYPE_CHECKING:
     from fairlane.client.settings.model import Settings
@@ -114,7 +115,8 @@ def check(strict: bool, at: At, out: Printer) -> None:
     else:
         for found in findings:
             waiting = f" ({plural(found.waiting, 'task')} waiting)" if found.waiting else ""
-            out.line(f"-- {found.state}: {found.function}: {found.says}{waiting}")
+            # A task's payload names the function: a line of its own would be SQL, or a command of psql.
+            out.line(f"-- {found.state}: {printable(f'{found.function}: {found.says}')}{waiting}")
             out.line(found.remedy if found.remedy.endswith(";") else f"-- {found.remedy}")
         out.note(f"{len(refused)} refused, {plural(len(findings) - len(refused), 'warning')}")
     if refused or (strict and findings):

@@ -144,12 +144,18 @@ _OPTIONS = " ".join(
 )
 
 
+# A function or an operator of a schema in which others may make some can fit an argument better than the server's own,
+# and would run as this role. (tests/supervisors/test_rights.py)
+_OWN_PATH = r"-c search_path=pg_catalog,\ pg_temp"
 OLDEST_SERVER, NEWEST_SERVER = 15, 18
 """Major versions of PostgreSQL: the first that is accepted, and the last that the suite has run on."""
 _QUOTED = re.compile(r'"[^"]*"')
 
 
-def parameters(dsn: str, *, statement_timeout_s: float, lock_timeout_s: float) -> dict[str, Any]:
+def parameters(
+    dsn: str, *, statement_timeout_s: float, lock_timeout_s: float, runs_handlers: bool = False
+) -> dict[str, Any]:
+    """What to connect with. Only a session that runs an application's functions looks for names where the role does."""
     scheme, slashes, rest = dsn.partition("://")
     try:
         given = conninfo_to_dict(scheme.lower() + slashes + rest if slashes else dsn)
@@ -162,6 +168,8 @@ def parameters(dsn: str, *, statement_timeout_s: float, lock_timeout_s: float) -
     options = _OPTIONS.format(
         statement_timeout_ms=int(statement_timeout_s * 1000), lock_timeout_ms=int(lock_timeout_s * 1000)
     )
+    if not runs_handlers:
+        options = f"{options} {_OWN_PATH}"
     defaults = {
         "application_name": "fairlane",
         "connect_timeout": 5,

@@ -22,6 +22,8 @@ T = TypeVar("T")
 _BEGIN = (
     # Read committed: who waited for the lock must see what its holder did.
     "begin isolation level read committed;\nset local statement_timeout = 0;\n"
+    # No function of a schema in which others may make some: they would run as the one who migrates.
+    "set local search_path = pg_catalog, pg_temp;\n"
 )
 _COMMIT = "commit;\n"
 _LOCKED = "-- From here on nobody else migrates this schema.\n"
