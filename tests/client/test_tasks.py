@@ -6,14 +6,14 @@ import asyncio
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fairlane import AsyncTask, Fairlane, InvalidOption, QueuePolicy, Retry, SyncTask, UnknownTask
+from fairlane import AsyncTask, Breaker, Fairlane, InvalidOption, QueuePolicy, Retry, SyncTask, UnknownTask
 from fairlane.stores.sqlite import MemoryStore
 from fairlane.testing import run_due
 
@@ -59,6 +59,9 @@ def test_a_module_gives_its_tasks_the_same_names_run_or_imported(tmp_path: Path)
     for command in (["mail.py"], ["-m", "mail"], ["-c", "import mail"]):
         run = subprocess.run([sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, check=True)
         assert run.stdout == "mail.send\n"
+    text = (tmp_path / "mail.py").read_text()
+    run = subprocess.run([sys.executable, "-"], input=text, capture_output=True, text=True, check=True)
+    assert run.stdout == "main.send\n"
 
 
 def test_two_tasks_cannot_have_one_name(app: Fairlane) -> None:
@@ -84,6 +87,15 @@ def takes_socket(a: asyncio.AbstractEventLoop) -> None: ...
 def returns_socket() -> asyncio.AbstractEventLoop: ...
 def one(a: int) -> int:
     return a
+
+
+def yields(a: list[int]) -> Iterator[int]:
+    yield from a
+
+
+async def yields_later(a: list[int]) -> AsyncIterator[int]:
+    for one in a:
+        yield one
 
 
 NO_TASKS: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
@@ -115,6 +127,10 @@ NO_TASKS: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
     (one, {"sensitive": "hide"}, "one of refuse, redact, allow"),
     (one, {"errors": {ValueError: "fatal"}}, "one of transient"),
     (one, {"que": "x"}, 'Nearest: "queue"'),
+    (yields, {}, "a function that returns, not a generator"),
+    (yields_later, {}, "a function that returns, not a generator"),
+    (yields, {"batch": 5}, "a function that returns, not a generator"),
+    (yields_later, {"batch": 5, "name": "x"}, "a function that returns, not a generator"),
 ]
 
 
@@ -237,6 +253,65 @@ def test_limits_of_a_task_hold_for_the_jobs_of_all_its_names(app: Fairlane) -> N
     found = {(limit.kind, limit.name): limit for limit in app.limits.declared}
     assert found["named", "new"].running == 1
     assert found["named", "new"].types == found["named", "shared"].types == ("new", "old")
+
+
+def test_an_unknown_task_called_by_its_name_is_warned_of_once_and_enqueued(
+    app: Fairlane, caplog: pytest.LogCaptureFixture
+) -> None:
+    by_name = app.tasks.enqueue
+    by_name("shop.sned", {})
+    assert caplog.messages == []  # it may be the only way: this application has no tasks of its own
+    app.task(name="shop.send")(lambda: None)
+    for _ in range(2):
+        by_name("shop.send", {})
+        by_name("shop.sned", {})
+        asyncio.run(app.tasks.aenqueue("billing.charge", {}))
+    said = "is unknown here: no task of this application has that name. Does a worker of another run it?"
+    assert caplog.messages == [f'task "shop.sned" {said} Nearest: "shop.send".', f'task "billing.charge" {said}']
+    assert len(app.jobs.list().jobs) == 7
+
+
+ELSEWHERE: list[tuple[str, Callable[[Fairlane, Any], Any], str]] = [
+    ("enqueue_many of tasks", lambda app, f: app.enqueue_many([f, f]), r"enqueue_many\[0\] = <.*`task\.bind\(…\)`"),
+    (
+        "enqueue_many of one call",
+        lambda app, f: app.enqueue_many(f.bind()),
+        r"a list of calls: `enqueue_many\(\[task\.",
+    ),
+    ("enqueue_many of a task", lambda app, f: app.enqueue_many(f), "a list of calls"),
+    ("enqueue_many of nothing", lambda app, f: app.enqueue_many(None), "a list of calls"),
+    ("enqueue_many of handles", lambda app, f: app.enqueue_many([f.enqueue()]), r"task\.bind"),
+    ("aenqueue_many of tasks", lambda app, f: asyncio.run(app.aenqueue_many([f])), r"task\.bind"),
+    ("task.delay", lambda app, f: f.delay(), r"no attribute 'delay': task\.enqueue\(…\) makes a job"),
+    ("task.apply_async", lambda app, f: f.apply_async(args=()), r"task\.using\(delay=30\)\.enqueue"),
+    ("task.send", lambda app, f: f.send(), r"task\.enqueue"),
+    ("task.s", lambda app, f: f.s(), r"task\.bind"),
+    ("bound.enqueue", lambda app, f: f.bind().enqueue(), r"app\.enqueue_many\(\[task\.bind\(…\), …\]\)"),
+    ("app.enqueue", lambda app, f: app.enqueue(f), r"task\.enqueue\(…\) enqueues a call"),
+    ("app.send_task", lambda app, f: app.send_task("t"), r"task\.enqueue\(…\)"),
+    ("app.run", lambda app, f: app.run(), r"`fairlane worker module:app`"),
+    ("Retry(attempts=…)", lambda app, f: Retry(attempts=3), 'Nearest: "max_attempts"'),
+    ("QueuePolicy(slot=…)", lambda app, f: QueuePolicy(name="mail", slot=3), 'Nearest: "slots"'),
+    ("Breaker(treshold=…)", lambda app, f: Breaker("smtp", treshold=3), 'Nearest: "threshold"'),
+]
+
+
+@pytest.mark.parametrize(("call", "says"), [case[1:] for case in ELSEWHERE], ids=[case[0] for case in ELSEWHERE])
+def test_what_other_systems_call_it_says_what_to_call_here(
+    app: Fairlane, call: Callable[[Fairlane, Any], Any], says: str
+) -> None:
+    task = app.task(name="t")(lambda: None)
+    with pytest.raises((InvalidOption, AttributeError), match=says) as raised:
+        call(app, task)
+    assert len(str(raised.value).splitlines()) == 1
+
+
+def test_an_attribute_that_nobody_knows_is_missing_as_anywhere(app: Fairlane) -> None:
+    task = app.task(name="t")(lambda: None)
+    for owner in (app, task, task.bind()):
+        assert not hasattr(owner, "enqueue") or owner is task
+        with pytest.raises(AttributeError, match=r"has no attribute 'colour'$"):
+            owner.colour  # type: ignore[attr-defined]  # noqa: B018
 
 
 def test_an_unknown_queue_is_warned_of_once_with_the_nearest(app: Fairlane, caplog: pytest.LogCaptureFixture) -> None:

@@ -35,7 +35,16 @@ from fairlane.client.runtime import Runtime
 from fairlane.client.settings.load import load
 from fairlane.client.settings.model import SettingArguments, Settings
 from fairlane.client.steps import Sleeper, Steps, Verbs, ask, both
-from fairlane.client.task import AsyncTask, Bound, SyncTask, TaskDecorator, TaskOptions
+from fairlane.client.task import (
+    ENQUEUING,
+    AsyncTask,
+    Bound,
+    SyncTask,
+    TaskDecorator,
+    TaskOptions,
+    calls_of,
+    missing,
+)
 from fairlane.client.workflows import BatchBuilder, WorkflowBuilder
 from fairlane.core.chance import Chance
 from fairlane.core.clock import Clock
@@ -82,6 +91,16 @@ class RunningWorker(Protocol):
     async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None: ...
 
     def stop(self) -> None: ...
+
+
+_ELSEWHERE = {
+    **dict.fromkeys(ENQUEUING, "task.enqueue(…) enqueues a call, app.enqueue_many([task.bind(…), …]) several"),
+    **dict.fromkeys(
+        ("run", "start", "worker", "start_worker", "run_worker"),
+        "`fairlane worker module:app` runs jobs, or `with app.running():` in this process",
+    ),
+}
+"""What other job systems have here."""
 
 
 class Fairlane(HookDecorators, Verbs):
@@ -142,6 +161,11 @@ class Fairlane(HookDecorators, Verbs):
         if enqueue_hook is not None:
             self.jobs.on_enqueue(enqueue_hook)
 
+    if not TYPE_CHECKING:  # To a type checker it would mean that there is every attribute.
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing(self, name, _ELSEWHERE)
+
     @property
     def runtime(self) -> Runtime:
         """Settings, clock, store and the rest: for workers, servers and tests."""
@@ -191,10 +215,10 @@ class Fairlane(HookDecorators, Verbs):
 
     def enqueue_many(self, jobs: Iterable[Bound[R]], *, conn: object | None = None) -> Sequence[Handle[R]]:
         """Enqueue calls made by `task.bind(…)`, all in one commit; returns one handle each, in order."""
-        return self._runtime.enqueuer.many(jobs, conn)
+        return self._runtime.enqueuer.many(calls_of(jobs), conn)
 
     async def aenqueue_many(self, jobs: Iterable[Bound[R]], *, conn: object | None = None) -> Sequence[Handle[R]]:
-        return await self._runtime.enqueuer.amany(jobs, conn)
+        return await self._runtime.enqueuer.amany(calls_of(jobs), conn)
 
     def workflow(
         self, name: str, *, idempotency_key: str | None = None, created_by: str | None = None

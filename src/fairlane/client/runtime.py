@@ -82,6 +82,8 @@ class Runtime:
         self.preparer = Preparer(settings, self.clock, self.chance, validator)
         """The application's rules for a job, whichever store it then goes to."""
         self.tasks: dict[str, Task[..., Any]] = {}
+        self.unknown_tasks: set[str] = set()
+        """Names that were called here and are none of those, as a warning said."""
         self.limits = CodeLimits(settings)
         self.schedules: dict[str, ScheduleSpec] = {}
         """Schedules declared by code; workers write them to the store when they start."""

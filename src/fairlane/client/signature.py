@@ -193,7 +193,7 @@ class Batch(NamedTuple):
     within_s: float
 
 
-def read_batch(task: str, function: Callable[..., Any], given: Mapping[str, Any]) -> Batch | None:
+def read_batch(task: str, given: Mapping[str, Any]) -> Batch | None:
     """The batch of a task's options; None: it takes one job at a time."""
     size = given.get("batch")
     if size is None:
@@ -205,8 +205,6 @@ def read_batch(task: str, function: Callable[..., Any], given: Mapping[str, Any]
     within_s = seconds(f'within of task "{task}"', given.get("within", WITHIN_S), at_most=LONGEST_S)
     if given.get("isolated"):
         raise InvalidOption(f'isolated of task "{task}"', True, "no batch: an isolated process runs one job")
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise InvalidOption(f'batch task "{task}"', function, "a function that returns a list, not a generator")
     return Batch(size, within_s)
 
 

@@ -107,10 +107,13 @@ class Definition(Generic[R]):
         if not inspect.isroutine(function):
             raise InvalidOption("task", function, "a function")
         given = {option: value for option, value in given.items() if value is not None}
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            expected = "a function that returns, not a generator: none of its code would run"
+            raise InvalidOption("task", function, expected)
         self.function = function
         self.name = check_task_name(given["name"]) if "name" in given else name_of(function)
         self.aliases = _aliases(self.name, given.get("aliases", ()))
-        self.batch = read_batch(self.name, function, given)
+        self.batch = read_batch(self.name, given)
         self.signature: Signature[R] = Signature(self.name, function, is_batch=self.batch is not None)
         self.is_async = inspect.iscoroutinefunction(function)
         self.run_here: Callable[[Coroutine[Any, Any, Any]], Any] | None = None
@@ -217,6 +220,7 @@ def name_of(function: Callable[..., Any]) -> str:
         main = sys.modules["__main__"]
         spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
         module = spec.name.removesuffix(".__main__") if spec else Path(file).stem if file else "main"
+        module = "main" if module.startswith("<") else module  # a script on standard input
     name = f"{module}.{function.__qualname__.replace('<locals>.', '')}"
     try:
         return check_task_name(name)
@@ -224,10 +228,37 @@ def name_of(function: Callable[..., Any]) -> str:
         raise InvalidOption("task name", name, "a name of its own for this function: @app.task(name=…)") from None
 
 
+ENQUEUING = (
+    *("enqueue", "aenqueue", "delay", "apply", "apply_async", "send", "send_task", "send_with_options"),
+    *("defer", "defer_async", "submit", "kiq", "spawn"),
+)
+"""What enqueueing is called, here and in other job systems."""
+
+
+def missing(of: object, name: str, instead: Mapping[str, str]) -> AttributeError:
+    """The error for an attribute that is not there: where the name is known from elsewhere, with what to call."""
+    hint = f": {instead[name]}" if name in instead else ""
+    return AttributeError(f"{type(of).__name__!r} object has no attribute {name!r}{hint}")
+
+
+_OF_A_CALL = dict.fromkeys(
+    ENQUEUING, "app.enqueue_many([task.bind(…), …]) enqueues bound calls, task.enqueue(…) one call"
+)
+_OF_A_TASK = {
+    **dict.fromkeys(ENQUEUING, "task.enqueue(…) makes a job of a call, task.using(delay=30).enqueue(…) a later one"),
+    **dict.fromkeys(("s", "si", "signature", "subtask"), "task.bind(…) makes a call for enqueue_many and workflows"),
+}
+
+
 class Bound(Generic[R]):
     """A task with its arguments, checked and ready for `enqueue_many`."""
 
     __slots__ = ("args", "definition", "options", "payload")
+
+    if not TYPE_CHECKING:  # To a type checker it would mean that there is every attribute.
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing(self, name, _OF_A_CALL)
 
     def __init__(self, definition: Definition[R], options: Options, args: dict[str, Any], payload: Raw) -> None:
         self.definition, self.options, self.args, self.payload = definition, options, args, payload
@@ -248,6 +279,17 @@ class Bound(Generic[R]):
         return self.definition.name, bytes(self.payload), self.options
 
 
+def calls_of(given: Iterable[Bound[R]]) -> Sequence[Bound[R]]:
+    """What `enqueue_many` was given, if it is calls of tasks."""
+    if not isinstance(given, Iterable):
+        raise InvalidOption("enqueue_many", given, "a list of calls: `enqueue_many([task.bind(…), …])`")
+    found = list(given)
+    for at, call in enumerate(found):
+        if not isinstance(call, Bound):
+            raise InvalidOption(f"enqueue_many[{at}]", call, "a call of a task: `task.bind(…)`")
+    return found
+
+
 class Task(HookDecorators, Generic[P, R]):
     """A registered function: `enqueue` turns a call into a job, `using` sets its options.
 
@@ -264,6 +306,11 @@ class Task(HookDecorators, Generic[P, R]):
         self.__qualname__ = definition.function.__qualname__
         self.__module__ = definition.function.__module__
         self.__doc__ = definition.function.__doc__
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing(self, name, _OF_A_TASK)
 
     @property
     def name(self) -> str:

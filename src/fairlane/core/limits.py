@@ -19,7 +19,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import force_setattr
 
 from fairlane.core.ids import EVERY_TENANT, SYSTEM_TENANT
-from fairlane.core.names import check_limit_name, check_queue_name, check_task_name, check_tenant
+from fairlane.core.names import NamedFields, check_limit_name, check_queue_name, check_task_name, check_tenant
 from fairlane.errors import InvalidOption
 
 LimitKind = Literal["queue", "tenant", "type", "named"]
@@ -33,7 +33,7 @@ NO_LIMIT = -1
 HIGHEST_NUMBER = 2**31 - 1
 
 
-class Rate(Struct, frozen=True, omit_defaults=True):
+class Rate(Struct, frozen=True, omit_defaults=True, metaclass=NamedFields):
     """Never more than `count` claims in any span of `period_s`, by the store's clock.
 
     A job starts a moment after its claim, so the system it calls may see more within one span: `spread` claims one
@@ -75,7 +75,7 @@ class LimitKey(NamedTuple):
 Figure = Annotated[int, Meta(ge=NO_LIMIT, le=HIGHEST_NUMBER, description="-1: no limit.")]
 
 
-class Limit(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Limit(Struct, frozen=True, kw_only=True, omit_defaults=True, metaclass=NamedFields):
     """What is allowed to one thing. None: not set here; NO_LIMIT: explicitly without limit."""
 
     kind: LimitKind

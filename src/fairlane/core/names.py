@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING, Any
+
+from msgspec import StructMeta
 
 from fairlane.core.ids import EVERY_TENANT, SYSTEM_TENANT, SystemTenant
-from fairlane.errors import InvalidOption
+from fairlane.errors import InvalidOption, nearest
 
 MAX_NAME_BYTES = 128
 MAX_KEY_BYTES = 512
@@ -18,6 +21,20 @@ BUILT_IN_TASKS = frozenset({EMAIL_TASK, WEBHOOK_TASK})
 _NAME = re.compile(r"[a-zA-Z0-9_.:-]{1,128}")
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+
+class NamedFields(StructMeta):
+    """Of structs that applications make: an unknown field is refused with the names of those there are."""
+
+    if not TYPE_CHECKING:  # Type checkers read the fields themselves.
+
+        def __call__(cls, *args: Any, **given: Any) -> Any:  # noqa: N805 - of a metaclass
+            for name in given:
+                if name not in cls.__struct_fields__:
+                    known = ", ".join(cls.__struct_fields__)
+                    near = nearest(name, cls.__struct_fields__)
+                    raise InvalidOption(f"option of {cls.__name__}", name, f"one of {known}.{near}")
+            return super().__call__(*args, **given)
 
 
 def check_task_name(name: object) -> str:

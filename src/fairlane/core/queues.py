@@ -11,7 +11,7 @@ from msgspec import Struct
 from fairlane.core.ids import EVERY_TENANT
 from fairlane.core.job import DEFAULT_QUEUE, PriorityScope
 from fairlane.core.limits import FullPolicy, Limit, Rate
-from fairlane.core.names import check_queue_name
+from fairlane.core.names import NamedFields, check_queue_name
 from fairlane.core.retry import Retry
 from fairlane.errors import ConfigError, InvalidOption, nearest
 
@@ -48,7 +48,7 @@ def read_slots(value: int | str, what: str) -> tuple[int, bool]:
     return int(found[1]), found[2] is not None
 
 
-class QueuePolicy(Struct, frozen=True, kw_only=True):
+class QueuePolicy(Struct, frozen=True, kw_only=True, metaclass=NamedFields):
     """What one queue grants its jobs. None: no limit, or the application's own setting."""
 
     name: str

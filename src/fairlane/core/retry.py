@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from fairlane.core.error_classes import Classifier, retry_after
 from fairlane.core.job import DEFAULT_MAX_ATTEMPTS, ErrorClass, Lease
+from fairlane.core.names import NamedFields
 from fairlane.core.outcome import (
     Cancelled,
     Completed,
@@ -52,7 +53,7 @@ LONGEST_DELAY_S = 10 * 365 * 86_400.0
 """Ten years: past this an instant may not fit a store's timestamps."""
 
 
-class Retry(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class Retry(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, metaclass=NamedFields):
     """How often to try and how long to wait between.
 
     Either `delays`, an exact list whose last entry repeats, or `base_s` growing by `factor` up to `cap_s`, spread by

@@ -25,7 +25,7 @@ from fairlane.core.breaker import BreakerPolicy, BreakerRecord
 from fairlane.core.chance import Chance
 from fairlane.core.clock import Clock
 from fairlane.core.error_classes import Classifier
-from fairlane.core.names import check_breaker_name
+from fairlane.core.names import NamedFields, check_breaker_name
 from fairlane.core.ops import Admit, ForceBreaker, ListBreakers, Op, Report, ResetBreaker
 from fairlane.errors import BreakerOpen, Cancel, InvalidOption, MissingData, PutOff, Snooze, StoreError
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from fairlane.client.store_access import StoreAccess
 
 
-class Breaker(Struct, frozen=True):
+class Breaker(Struct, frozen=True, metaclass=NamedFields):
     """A circuit breaker by name, with figures that override the settings'.
 
     For instance `Breaker("smtp", threshold=3, cooldown=30)`.

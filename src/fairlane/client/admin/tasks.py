@@ -17,6 +17,7 @@ from fairlane.client.batch_tasks import AsyncBatchTask, SyncBatchTask
 from fairlane.client.enqueue.options import EnqueueOptions, Options
 from fairlane.client.enqueue.prepare import Preparer
 from fairlane.client.handle import Handle
+from fairlane.client.logs import GuardedLogger
 from fairlane.client.rights import Right
 from fairlane.client.signature import Signature
 from fairlane.client.steps import Steps, both, compute
@@ -24,10 +25,16 @@ from fairlane.client.task import AsyncTask, Bound, Definition, SyncTask, Task
 from fairlane.core.job import DEFAULT_PRIORITY
 from fairlane.core.names import BUILT_IN_TASKS, check_task_name
 from fairlane.core.ops import PauseKind
-from fairlane.errors import InvalidOption, UnknownTask
+from fairlane.errors import InvalidOption, UnknownTask, nearest
 
 if TYPE_CHECKING:
     from fairlane.client.runtime import Runtime
+
+
+logger = GuardedLogger("fairlane.client")
+
+MOST_WARNED = 100
+"""Names of unknown tasks that are warned of; a process that makes names up is not followed."""
 
 
 class AnyPayload(Signature[Any]):
@@ -79,6 +86,8 @@ def call_by_name(
     task: Definition[Any]
     if rules is None:
         task, args = TaskByName(name, preparer), dict(arguments)
+        if name not in runtime.tasks and name not in runtime.unknown_tasks:
+            _warn_of_unknown(name, runtime)
     else:
         if name not in rules.tasks:
             raise UnknownTask(name, rules.tasks)
@@ -88,6 +97,18 @@ def call_by_name(
         {name: value for name, value in options.items() if value is not None}, preparer.priorities
     )
     return Bound(task, chosen, args, preparer.payload(task, args))
+
+
+def _warn_of_unknown(name: str, runtime: Runtime) -> None:
+    """Another application may have the task; where this one has some, too, it may be a slip."""
+    known = set(runtime.tasks) - BUILT_IN_TASKS
+    if known and len(runtime.unknown_tasks) < MOST_WARNED:
+        runtime.unknown_tasks.add(name)
+        logger.warning(
+            'task "%s" is unknown here: no task of this application has that name. Does a worker of another run it?%s',
+            name,
+            nearest(name, known),
+        )
 
 
 class TaskAdmin(PausingVerbs, Mapping[str, Task[..., Any]]):
