@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -110,6 +112,115 @@ def test_an_argument_and_a_result_arrive_as_their_annotation_says(app: Fairlane,
     assert type(seen[0]) is type(value)
     assert math.copysign(1, seen[0]) == math.copysign(1, value) if isinstance(value, float) else True
     assert handle.result(timeout=0) == value
+
+
+@pytest.mark.parametrize("value", [value for _, value in VALUES])
+@pytest.mark.parametrize("within", [lambda value: value, lambda value: {"a": [value]}], ids=["itself", "within"])
+def test_what_no_annotation_describes_arrives_as_it_was_given_or_is_refused(
+    app: Fairlane, within: Callable[[Any], Any], value: Any
+) -> None:
+    seen: list[Any] = []
+
+    @app.task(name="keep")
+    def keep(value) -> None:  # type: ignore[no-untyped-def]
+        seen.append(value)
+
+    arrives = list(value) if type(value) is tuple else value  # JSON has no tuples, as all who use it know
+    try:
+        is_json = json.loads(json.dumps(value)) == arrives
+    except TypeError:
+        is_json = False
+    if not is_json:
+        with pytest.raises(InvalidPayload, match="would arrive as"):
+            keep.enqueue(within(value))
+        assert app.jobs.list().jobs == ()
+        return
+    keep.enqueue(within(value))
+    run_due(app)
+    assert seen == [within(arrives)]
+
+
+class Shade(enum.StrEnum):
+    DARK = "dark"
+
+
+OPEN: list[tuple[Any, Any, str | None]] = [
+    (Any, datetime(2030, 1, 1, tzinfo=UTC), "value: datetime would arrive as text; annotate it, as in value: datetime"),
+    (Any, UUID(int=7), "value: UUID would arrive as text"),
+    (Any, {1, 2}, "value: set would arrive as a list; annotate it, as in value: set, or pass a list"),
+    (Any, b"ab", "value: bytes would arrive as base64 text"),
+    (Any, {1: 2}, "value: keys of type int would arrive as text; annotate what value holds, or pass text"),
+    (Any, Pair(1, "r"), "value: Pair would arrive as a list"),
+    (Any, Line("tea", Decimal(1)), "value: Line would arrive as a dict; annotate it, as in value: Line"),
+    (Any, Colour.RED, "value: Colour would arrive as text"),
+    (Any, {"when": [date(2030, 1, 1)]}, r"value\.when\[0\]: date would arrive as text; annotate what value holds"),
+    (dict, {"when": date(2030, 1, 1)}, r"value\.when: date"),
+    (dict[str, Any], {"when": date(2030, 1, 1)}, r"value\.when: date"),
+    (list, [date(2030, 1, 1)], r"value\[0\]: date"),
+    (list | None, [date(2030, 1, 1)], r"value\[0\]: date"),
+    (set, {UUID(int=7)}, r"value\[0\]: UUID"),
+    (Any, Shade.DARK, None),
+    (Any, (1, 2), None),
+    (Any, msgspec.Raw(b'{"ready": "made"}'), None),
+    (str, UUID(int=7), None),
+    (list, {1, 2}, None),
+    (dict[int, Any], {1: 2}, None),
+    (date | dict, date(2030, 1, 1), None),
+    (dict[str, date], {"when": date(2030, 1, 1)}, None),
+    (list[Any], [], None),
+]
+
+
+@pytest.mark.parametrize(("annotation", "value", "problem"), OPEN)
+def test_a_value_that_would_silently_become_another_is_refused_however_it_is_enqueued(
+    app: Fairlane, annotation: Any, value: Any, problem: str | None
+) -> None:
+    def keep(value) -> None: ...  # type: ignore[no-untyped-def]
+
+    keep.__annotations__ = {} if annotation is Any else {"value": annotation}
+    task = app.task(name="keep")(keep)
+    before = app.task(name="before")(lambda: None)
+    flow = app.workflow("flow")
+    of_before = flow.add(before.bind()).result
+
+    @app.task(name="two")
+    def two(first: Any, value: Any) -> None: ...
+
+    ways: list[Callable[[], Any]] = [
+        lambda: task.enqueue(value),
+        lambda: task.bind(value),
+        lambda: asyncio.run(task.aenqueue(value=value)),
+        lambda: task.enqueue_map([(value,)]),
+    ]
+    if annotation is Any:
+        ways.append(lambda: two.bind(of_before, value))
+    for way in ways:
+        if problem is None:
+            way()
+            continue
+        with pytest.raises(InvalidPayload, match=problem):
+            way()
+        assert app.jobs.list().jobs == ()
+
+
+def test_only_the_worker_knows_what_a_task_called_by_its_name_makes_of_a_date(app: Fairlane) -> None:
+    handle = app.tasks.enqueue("elsewhere", {"when": date(2030, 1, 1)})
+    assert handle.job().payload == '{"when":"2030-01-01"}'
+
+
+def test_the_problems_of_a_model_are_on_one_line_without_its_values(app: Fairlane) -> None:
+    @app.task(name="ship")
+    def ship(orders: list[Order]) -> None: ...
+
+    wrong: Any = [{"id": "hunter2", "address": {"street": "Lane 1", "since": "hunter2"}}]
+    with pytest.raises(InvalidArguments) as raised:
+        ship.enqueue(wrong)
+    said = str(raised.value)
+    assert said.startswith('arguments do not fit task "ship": orders[0].id: Input should be a valid UUID')
+    assert "; orders[0].address.since: Input should be a valid datetime" in said
+    assert "hunter2" not in said
+    assert "pydantic.dev" not in said
+    assert len(said.splitlines()) == 1
 
 
 def test_a_default_left_out_is_not_stored_and_takes_effect_when_the_job_runs(app: Fairlane) -> None:

@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
+from itertools import islice
 from types import UnionType
 from typing import Any, Generic, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -18,6 +19,9 @@ from msgspec import UNSET, UnsetType, inspect as types
 from msgspec.structs import asdict
 
 from fairlane.client.enqueue.options import seconds
+from fairlane.core.payload.codec import AS_IT_IS, is_read_back, made_of
+from fairlane.core.payload.json_scan import MOST_PROBLEMS, shown_key
+from fairlane.core.text import one_line
 from fairlane.errors import InvalidArguments, InvalidOption, InvalidPayload, NonRetryable, shown
 
 R = TypeVar("R")
@@ -52,6 +56,8 @@ class Signature(Generic[R]):
         self._arguments: msgspec.json.Decoder[Any] | None = None
         self._all: Callable[[bytes], list[Any]] | None = None
         self._result: msgspec.json.Decoder[R] | None = None
+        self._open: dict[str, types.Type] = {}
+        """Parameters whose annotation leaves open what they hold, or what is within it."""
         # A name may be defined later in the module, so it is looked up again at first use.
         with suppress(NameError):
             self._prepare()
@@ -93,6 +99,22 @@ class Signature(Generic[R]):
             self._prepare_or_explain()
         return self._all
 
+    def changes(self, args: Mapping[str, Any]) -> list[str]:
+        """What would arrive as something else, such as a date as text, where no annotation says what it is."""
+        problems: list[str] = []
+        for name, info in self._open.items():
+            value = args.get(name)
+            if type(value) not in AS_IT_IS and not is_read_back(value):
+                found = islice(_changes(info, value, name), MOST_PROBLEMS)
+                problems += [
+                    f"{path}: {kind} would arrive as {made}; annotate "
+                    + (f"it, as in {name}: {kind}" if path == name and kind.isidentifier() else f"what {name} holds")
+                    + ", or pass "
+                    + made
+                    for path, kind, made in found
+                ]
+        return problems
+
     def read(self, text: str | bytes) -> dict[str, Any]:
         """A stored payload as keyword arguments; raises `InvalidPayload` if it does not fit."""
         try:
@@ -131,9 +153,12 @@ class Signature(Generic[R]):
         if self._is_batch:
             hints = {name: self._entry(name, hint) for name, hint in hints.items()}
         fields: list[Any] = []
+        self._open.clear()
         for name in self.names:
             annotation = hints.get(name, Any)
             self._require_readable(f'parameter "{name}"', annotation)
+            if any(isinstance(info, types.AnyType) for info in _infos(annotation)):
+                self._open[name] = types.type_info(annotation)
             if name in self._needed:
                 fields.append((name, annotation))
             else:
@@ -237,6 +262,32 @@ def result_reader(function: Callable[..., Any]) -> Callable[[str], Any]:
     return type_reader(returned)
 
 
+_LISTS = (types.ListType, types.SetType, types.FrozenSetType, types.VarTupleType)
+
+
+def _changes(info: types.Type, value: object, path: str) -> Iterator[tuple[str, str, str]]:
+    """Where a value is not what JSON would make of it, and its type is open: the path, its kind, what it becomes."""
+    if isinstance(info, types.UnionType):
+        kinds = (types.DictType,) if isinstance(value, dict) else _LISTS
+        info = next((one for one in info.types if isinstance(one, (types.AnyType, *kinds))), info)
+    is_open = isinstance(info, types.AnyType)
+    if isinstance(value, dict) and (is_open or isinstance(info, types.DictType)):
+        keys, values = (info.key_type, info.value_type) if isinstance(info, types.DictType) else (info, info)
+        odd = [key for key in value if not isinstance(key, str)] if isinstance(keys, types.AnyType) else []
+        if odd:
+            yield path, f"keys of type {type(odd[0]).__qualname__}", "text"
+        for key, item in value.items():
+            yield from _changes(values, item, f"{path}.{shown_key(key if isinstance(key, str) else shown(key))}")
+    elif isinstance(value, (list, tuple, set, frozenset)) and isinstance(info, _LISTS):
+        for at, item in enumerate(value):
+            yield from _changes(info.item_type, item, f"{path}[{at}]")
+    elif is_open and (isinstance(value, list) or type(value) is tuple):
+        for at, item in enumerate(value):
+            yield from _changes(info, item, f"{path}[{at}]")
+    elif is_open and (made := made_of(value)) is not None:
+        yield path, type(value).__qualname__, made
+
+
 def _model(kind: type, value: Any) -> Any:
     """Pydantic models, recognised by their methods: pydantic itself is never imported here."""
     return kind.model_validate(value)  # type: ignore[attr-defined]
@@ -264,9 +315,12 @@ def _infos(annotation: Any) -> Iterator[types.Type | types.Field]:
 
 
 def _by_argument(error: Exception) -> str:
-    """msgspec's text, with the path written as an argument: `user.age: Expected …`."""
+    """msgspec's text, with the path written as an argument: `user.age: Expected …`; of a model each of its problems."""
     problem, found, path = str(error).rpartition(" - at `")
-    if not found:
-        return str(error)
-    where = path.rstrip("`").removeprefix("$").removeprefix(".")
+    where = path.rstrip("`").removeprefix("$").removeprefix(".") if found else ""
+    listing = getattr(error.__cause__, "errors", None)
+    if callable(listing):  # pydantic's text also holds the values, in several lines
+        parts = [(".".join(map(str, (where, *each["loc"]))), each["msg"]) for each in listing()]
+        return one_line("; ".join(f"{place.strip('.')}: {said}" for place, said in parts[:MOST_PROBLEMS]))
+    problem = problem if found else str(error)
     return f"{where}: {problem}" if where else problem

@@ -50,6 +50,10 @@ class AnyPayload(Signature[Any]):
     def check(self, text: bytes) -> None:
         pass
 
+    def changes(self, args: Mapping[str, Any]) -> list[str]:
+        """None are known: the task that a worker has may be annotated."""
+        return []
+
     @property
     def read_all(self) -> None:
         """Nothing is known to read them by: each is looked at by itself."""

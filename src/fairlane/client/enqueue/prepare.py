@@ -311,6 +311,7 @@ class Preparer:
             or _RESULT in plain[1]
             or ((task.sensitive or self.settings.sensitive) != "allow" and not is_clean(plain[1]))
             or (task.required and any(args.get(name) is None for args in calls for name in task.required))
+            or any(task.signature.changes(args) for args in calls)
         ):
             texts = [self._checked(task, args, in_workflow=in_workflow) for args in calls]
         else:
@@ -335,6 +336,7 @@ class Preparer:
         policy = task.sensitive or self.settings.sensitive
         if policy != "allow":
             text, problems = self._without_secrets(text, policy)
+        problems += task.signature.changes(args)
         problems += [f"{name}: required" for name in task.required if args.get(name) is None]
         if problems:
             raise InvalidPayload(task.name, problems)

@@ -168,6 +168,35 @@ def encode_value(value: object, *, limits: ScanLimits = LIMITS) -> tuple[bytes |
     return text, []
 
 
+AS_IT_IS = frozenset({str, int, float, bool, type(None)})
+"""Types whose values are read back from JSON as they were."""
+
+
+def is_read_back(value: object) -> bool:
+    """Whether a value is read back from JSON as an equal one. Quick: a tuple, which becomes a list, is not."""
+    try:
+        return isinstance(value, (dict, list)) and bool(_read.decode(_as_typed.encode(value)) == value)
+    except Exception:  # noqa: BLE001 - a foreign model's dump may raise anything; a closer look follows
+        return False
+
+
+def made_of(value: object) -> str | None:
+    """What JSON makes of a value that is no list and no dict, in words; None: an equal one, or nothing at all."""
+    if type(value) in AS_IT_IS or isinstance(value, Raw):
+        return None
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return "base64 text"
+    try:
+        made = _read.decode(_as_typed.encode(value))
+        if made == value:
+            return None
+    except Exception:  # noqa: BLE001 - a foreign model's dump, or comparison, may raise anything
+        return None
+    if isinstance(made, str):
+        return "text"
+    return "a list" if isinstance(made, list) else "a dict" if isinstance(made, dict) else "a number"
+
+
 def encode_plain(
     values: Sequence[object], limits: ScanLimits = LIMITS, read_typed: Callable[[bytes], Sequence[object]] | None = None
 ) -> tuple[list[bytes], bytes] | None:
