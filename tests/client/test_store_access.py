@@ -17,7 +17,7 @@ from fairlane import ConfigError, Fairlane
 from fairlane.errors import FairlaneError, StoreUnavailable
 from fairlane.metrics import families
 from fairlane.stores import open_store
-from tests.support.stores import Ground, ground
+from tests.support.stores import Ground, ground, open_at
 
 __all__ = ["ground"]
 
@@ -160,3 +160,52 @@ def test_many_threads_open_one_store() -> None:
         for thread in threads:
             thread.join()
         assert app.snapshot()["depth"] == 8
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite-apsw", "postgres", "redis"])
+def test_a_call_that_blocks_an_event_loop_on_a_server_is_warned_of_once_and_made(
+    ground: Ground, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    address = ground.address(kind)
+    store = open_at(kind, address)
+    app = Fairlane("memory://", store=store)
+    task = app.task(name="t")(lambda: None)
+
+    async def story() -> None:
+        await task.aenqueue()
+        await app.aenqueue_many([task.bind()])
+        await asyncio.to_thread(task.enqueue)
+        assert caplog.messages == []
+        task.enqueue()
+        line = sys._getframe().f_lineno - 1
+        app.enqueue_many([task.bind()])
+        app.tasks.enqueue("t", {})
+        app.jobs.list()
+        if kind in ("memory", "sqlite-apsw"):  # microseconds, and what tests run on
+            assert caplog.messages == []
+            return
+        [said] = caplog.messages
+        assert said.startswith(f"a call at {__file__}:{line} blocks the event loop that runs in its thread until the ")
+        assert "`await task.aenqueue(…)`" in said
+
+    task.enqueue()
+    asyncio.run(story())
+    assert app.snapshot()["ready"] == 7
+    store.close()
+
+
+def test_inline_jobs_may_be_enqueued_by_an_async_test(caplog: pytest.LogCaptureFixture) -> None:
+    app = Fairlane("postgresql://nobody@127.0.0.1:1/none")
+    ran: list[int] = []
+
+    @app.task(name="t")
+    def task(number: int) -> None:
+        ran.append(number)
+
+    async def story() -> None:
+        with app.testing("inline"):
+            task.enqueue(1)
+
+    asyncio.run(story())
+    assert ran == [1]
+    assert caplog.messages == []

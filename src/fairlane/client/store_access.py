@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from functools import partial
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar, cast
@@ -10,7 +11,7 @@ from msgspec.structs import replace
 
 from fairlane.client.logs import GuardedLogger
 from fairlane.client.settings.model import Settings
-from fairlane.client.steps import Sleeper
+from fairlane.client.steps import Sleeper, is_on_event_loop
 from fairlane.core.clock import Clock, SystemClock
 from fairlane.core.ops import Op
 from fairlane.core.payload.redaction import without_secrets
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 logger = GuardedLogger("fairlane.client")
 
 T = TypeVar("T")
+
+LOCAL = ("memory", "sqlite")
+"""Stores without a network between: an event loop waits microseconds for them."""
 
 
 class SpoolState(NamedTuple):
@@ -48,6 +52,7 @@ class StoreAccess:
         self._store = store
         self._is_ours = store is None
         self._opening = threading.Lock()
+        self._has_warned = False
         self.closed = False
 
     @property
@@ -87,6 +92,14 @@ class StoreAccess:
         store, on = self._store, on if on is None else driver_connection(on)
         if store is None or self.closed:
             store = self._opened(on)
+        if on is None and not self._has_warned and store.name not in LOCAL and is_on_event_loop():
+            self._has_warned = True
+            logger.warning(
+                "a call at %s blocks the event loop that runs in its thread until the %s store answers: use the async "
+                "version of each method there, as in `await task.aenqueue(…)`; this is said once",
+                _place(),
+                store.name,
+            )
         return store.run(_without_secrets(op), on=on)
 
     async def arun(self, op: Op[T], *, on: object | None = None) -> T:
@@ -123,6 +136,18 @@ class StoreAccess:
             if self._store is None:
                 self._store = open_with_fallback(self._settings, self._clock, on)
             return self._store
+
+
+def _place() -> str:
+    """Where the application called, `file:line`."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _BETWEEN:
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+_BETWEEN = ("fairlane", "django", "django_tasks")
+"""Packages whose frames stand between a call of the application and here."""
 
 
 def _without_secrets(op: Op[T]) -> Op[T]:
