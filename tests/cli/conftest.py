@@ -39,6 +39,14 @@ def url(tmp_path: Path) -> str:
 
 
 @pytest.fixture
+def made(url: str) -> str:
+    """The same address, of a store that is there: an enqueue without an application makes no file."""
+    with Fairlane(url) as app:
+        app.snapshot()
+    return url
+
+
+@pytest.fixture
 def run() -> Run:
     """The command in this process."""
 

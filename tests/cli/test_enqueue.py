@@ -33,6 +33,11 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return f"{name}:app"
 
 
+@pytest.fixture
+def url(made: str) -> str:
+    return made
+
+
 def jobs(url: str) -> list[Any]:
     with Fairlane(url) as app:
         return list(app.jobs.list().jobs)
@@ -183,4 +188,26 @@ def test_strict_settings_hold_without_an_application_too(run: Run, url: str) -> 
     result = run("enqueue", "mail.send", "--url", url, env={"FAIRLANE_STRICT_PAYLOAD": "true"})
     assert result.exit_code == 2
     assert "tenant_id" in result.stderr
-    assert not Path("jobs.db").exists()
+    assert jobs(url) == []
+
+
+@pytest.mark.parametrize(
+    "typed", ["enqueue mail.send to=7", "enqueue mail.send --raw", "schedules add digest mail.digest --cron @daily"]
+)
+@pytest.mark.parametrize("where", [(), ("--url", "sqlite:///other.db")], ids=["no address", "a slip in the address"])
+def test_without_an_application_no_file_is_made(run: Run, tmp_path: Path, typed: str, where: tuple[str, ...]) -> None:
+    result = run(*typed.split(), *where)
+    assert (result.exit_code, result.stdout) == (2, "")
+    [line] = result.stderr.splitlines()
+    assert f"there is no file {tmp_path}/{'other' if where else 'fairlane'}.db" in line
+    assert "--app module:app" in line
+    assert list(tmp_path.iterdir()) == []
+    with Fairlane(where[1] if where else None) as app:
+        app.snapshot()
+    assert run(*typed.split(), *where).exit_code == 0
+
+
+def test_an_application_s_file_is_made_by_its_first_job(run: Run, shop: str, tmp_path: Path) -> None:
+    (tmp_path / "fairlane.toml").write_text(f'app = "{shop}"')
+    assert run("enqueue", "mail.send", "to=7").exit_code == 0
+    assert len(jobs("sqlite:///shop.db")) == 1

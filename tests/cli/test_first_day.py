@@ -61,13 +61,27 @@ MISTAKES = [
     Mistake("an unknown command", "wroker jobs:app", 2, 'did you mean "worker"?'),
     Mistake(
         "a file that may not be written",
-        "enqueue jobs.add a=1 b=2 --url sqlite:///{here}/kept/jobs.db",
+        "enqueue jobs.add a=1 b=2 --app jobs:app --url sqlite:///{here}/kept/jobs.db",
         2,
         "may not write in {here}/kept",
     ),
     Mistake(
         "an application that raises", "worker broken:app", 2, "importing broken raised RuntimeError: no key at {here}"
     ),
+    Mistake(
+        "a slip in an application",
+        "worker typed:app",
+        2,
+        "raised SyntaxError: '(' was never closed at {here}/typed.py:2",
+    ),
+    Mistake("a slip in what it imports", "dev imports:app", 2, "{here}/typed.py:2"),
+    Mistake("a NUL in an application", "worker null:app", 2, "importing null raised "),
+    Mistake("an enqueue without an application", "enqueue jobs.add a=1", 2, "there is no file {here}/fairlane.db"),
+    Mistake("a schedule without an application", "schedules add x jobs.add --cron @daily", 2, "{here}/fairlane.db"),
+    Mistake(
+        "a slip in an address", "jobs list --url postgresql://me@127.0.0.1:1/app?poolsize=3", 2, '"poolsize" is no'
+    ),
+    Mistake("another schema", "worker elsewhere:app", 2, 'no Fairlane schema (schema "elsewhere")'),
     Mistake("a missing extra", "dashboard jobs:app", 2, "pip install 'fairlane[dashboard]'"),
     Mistake("two applications", "worker jobs:app --app empty:app", 2, "contradict each other"),
 ]
@@ -97,6 +111,12 @@ def workshop(tmp_path: Path, locked: PostgresServer) -> Iterator[Callable[[Mista
     (tmp_path / "jobs.py").write_text(JOBS)
     (tmp_path / "empty.py").write_text('from fairlane import Fairlane\napp = Fairlane("sqlite:///jobs.db")\n')
     (tmp_path / "broken.py").write_text('raise RuntimeError("no key")\n')
+    (tmp_path / "typed.py").write_text("from fairlane import Fairlane\napp = Fairlane(\n")
+    (tmp_path / "imports.py").write_text("import typed\n")
+    (tmp_path / "null.py").write_bytes(b"app = 1\0\n")
+    (tmp_path / "elsewhere.py").write_text(
+        JOBS.replace('"sqlite:///jobs.db"', f'"{place}/postgres", schema="elsewhere"')
+    )
     (tmp_path / "down.py").write_text(JOBS.replace("sqlite:///jobs.db", "postgresql://me@127.0.0.1:1/app"))
     (tmp_path / "lost.py").write_text(JOBS.replace("sqlite:///jobs.db", "redis://[fe80::1%25nosuch]/0"))
     (tmp_path / "wrong.py").write_text(JOBS.replace("sqlite:///jobs.db", f"{place}/shpo"))

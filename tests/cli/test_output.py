@@ -191,11 +191,11 @@ def test_hostile_text_survives_in_json(run: Run, url: str) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
-def test_a_stream_that_knows_no_unicode_does_not_end_the_command(command: Command, url: str, encoding: str) -> None:
-    shown = json.loads(command("enqueue", "mail.send", "name=✓\U0001f600", "--json", "--url", url).stdout)
-    ran = command("jobs", "show", shown["id"], "--url", url, PYTHONIOENCODING=encoding)
+def test_a_stream_that_knows_no_unicode_does_not_end_the_command(command: Command, made: str, encoding: str) -> None:
+    shown = json.loads(command("enqueue", "mail.send", "name=✓\U0001f600", "--json", "--url", made).stdout)
+    ran = command("jobs", "show", shown["id"], "--url", made, PYTHONIOENCODING=encoding)
     assert ran.returncode == 0, ran.stderr
-    ran = command("jobs", "show", shown["id"], "--json", "--url", url, PYTHONIOENCODING=encoding)
+    ran = command("jobs", "show", shown["id"], "--json", "--url", made, PYTHONIOENCODING=encoding)
     assert json.loads(ran.stdout)["job"]["payload"] == {"name": "✓\U0001f600"}
 
 

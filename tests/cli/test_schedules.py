@@ -24,6 +24,11 @@ def digest(user_id: int, full: bool = False) -> int:
 
 
 @pytest.fixture
+def url(made: str) -> str:
+    return made
+
+
+@pytest.fixture
 def added(run: Run, url: str) -> str:
     """A schedule added by name alone."""
     result = run(

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 from fairlane.errors import ConfigError, StoreUnavailable
 
@@ -58,13 +58,18 @@ class At(NamedTuple):
         return load_application(reference)
 
     @contextmanager
-    def client(self, *, creates: bool = False) -> Iterator[Fairlane]:
-        """A client on that store. A SQLite file that is not there is an error, unless the command `creates`."""
+    def client(self, *, creates: bool | Literal["for_application"] = False) -> Iterator[Fairlane]:
+        """A client on that store. A SQLite file that is not there is an error, unless the command `creates`.
+
+        `for_application`: it creates the file of an application that is named. Without one nobody may look there.
+        """
         from fairlane.client.app import Fairlane
 
         settings = self.settings()
         _require_lasting(settings)
-        if not creates:
+        if creates == "for_application" and self.app is None and self._configured().app is None:
+            _require_known_file(settings)
+        elif not creates:
             _require_file(settings)
         with Fairlane(settings=without_fallback(settings)) as client:
             yield client
@@ -109,6 +114,15 @@ def _require_file(settings: Settings) -> None:
             "sqlite",
             f"there is no file {file} (url from {settings.source('url')}); the first enqueue or `fairlane migrate up` "
             "creates it, --url or FAIRLANE_URL names another",
+        )
+
+
+def _require_known_file(settings: Settings) -> None:
+    file = sqlite_file(settings)
+    if file is not None and not file.exists():
+        raise ConfigError(
+            f"url = {settings.url} ({settings.source('url')}): there is no file {file.absolute()}, and a job in a new "
+            "one would never run; name the application with --app module:app, or the file it uses with --url"
         )
 
 

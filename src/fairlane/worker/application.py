@@ -60,12 +60,20 @@ def _imported(reference: str, place: str, directory: Path) -> ModuleType:
 
 
 def _broken(reference: str, place: str, error: BaseException) -> ConfigError:
-    where = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
-    line = f" at {where[-1].filename}:{where[-1].lineno}" if where else ""
+    said, line = str(error), ""
+    if isinstance(error, SyntaxError) and error.filename is not None:  # The file with the mistake has no frame.
+        said, line = error.msg, f" at {error.filename}:{error.lineno}"
+    else:
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_theirs(frame.filename)]
+        line = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
     return ConfigError(
-        f'app = "{reference}": importing {place} raised {type(error).__name__}: {" ".join(str(error).split())}{line}; '
+        f'app = "{reference}": importing {place} raised {type(error).__name__}: {" ".join(said.split())}{line}; '
         "FAIRLANE_DEBUG=1 shows the traceback"
     )
+
+
+def _is_theirs(filename: str) -> bool:
+    return "importlib" not in filename and filename != __file__
 
 
 def _instead(place: str, here: list[str]) -> str:

@@ -69,14 +69,15 @@ def enqueue(
     """Enqueue one job and print its id.
 
     Values are read as JSON if they are valid JSON, else as text: `user_id=7 name=Dana tags='["a"]' zip='"0123"'`.
-    With an application (--app) the payload is checked against the task; without one it is not checked.
+    With an application (--app) the payload is checked against the task; without one it is not checked, and the
+    store's file must be there.
     """
     if run_at is not None and options["delay"] is not None:
         raise click.UsageError("give either --delay or --at", click.get_current_context())
     if isinstance(run_at, timedelta):
         options["delay"], run_at = run_at, None
     application = None if raw else at.application()
-    with at.client(creates=True) as client:
+    with at.client(creates="for_application") as client:
         rules = None if application is None else application.runtime
         arguments = read_payload(type, pairs, payload, (rules or client.runtime).settings.limits)
         options |= {"run_at": run_at, "priority": read_priority(options["priority"])}

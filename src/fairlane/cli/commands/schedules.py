@@ -132,7 +132,7 @@ def add(
 
     application = None if raw else at.application()
     given = {option: value for option, value in timetable.items() if value is not None}
-    with at.client(creates=True) as client:
+    with at.client(creates="for_application") as client:
         rules = None if application is None else application.runtime
         arguments = read_payload(type, pairs, payload, (rules or client.runtime).settings.limits)
         using: Any = {"tenant": tenant, "queue": queue, "priority": read_priority(priority)}
