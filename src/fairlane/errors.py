@@ -377,16 +377,17 @@ class StoreRefused(StoreError):
 class SchemaOutOfDate(StoreError):
     """The schema, or the set of functions in it, is too old for this code, or newer code has contracted it."""
 
-    def __init__(self, found: int, needed: int, part: Literal["schema", "functions"] = "schema") -> None:
+    def __init__(self, found: int, needed: int, part: Literal["schema", "functions"] = "schema", why: str = "") -> None:
         self.found, self.needed, self.part = found, needed, part
-        unit = "version" if part == "schema" else "release"
+        unit, where = "version" if part == "schema" else "release", f" ({why})" if why else ""
         if found < needed:
             verb = "is" if part == "schema" else "are"
             state = f"the {part} {verb} {unit} {found}" if found else f"there {verb} no Fairlane {part}"
-            super().__init__(f"{state}, this Fairlane needs {unit} {needed}: run `fairlane migrate up`")
+            super().__init__(f"{state}{where}, this Fairlane needs {unit} {needed}: run `fairlane migrate up`")
         else:
             state = f"the {part} belong{'s' if part == 'schema' else ''} to {unit} {found}"
-            super().__init__(f"{state}, this Fairlane knows no further than {needed}: upgrade the fairlane package")
+            step = "upgrade the fairlane package"
+            super().__init__(f"{state}{where}, this Fairlane knows no further than {needed}: {step}")
 
 
 class SchemaConflict(StoreError):

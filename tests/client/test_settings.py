@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -212,6 +213,8 @@ SLIPS = [
     "PostgreSQL://app:{x}@127.0.0.1:1/shop",
     "postgresql://app:{x}@127.0.0.1:1/shop?sslmode=nope",
     "postgresql://127.0.0.1:1/shop?user=app&password={x}&unknown=1",
+    "postgresql://app:a?{x}=b@127.0.0.1:1/shop?unknown=1",
+    "postgresql://app:a?b=1&{x}=c@127.0.0.1:1/shop?unknown=1",
     "sqlite://app:{x}@h/x",
     "sqlite:///jobs.db?password={x}",
     "redis://:{x}@cache",
@@ -253,6 +256,20 @@ def test_an_address_without_a_password_is_shown_as_it_is() -> None:
     ):
         assert redacted(url) == url
     assert redacted("host=h user=u password=hunter2 dbname=d") == "host=h user=u password=*** dbname=d"
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("postgresql://me:{x}@127.0.0.1:1/app?sslmode=disable&poolsize=3", '"poolsize" is no parameter of libpq'),
+        ("redis://me:{x}@127.0.0.1:1/0?poolsize=3", "behind the ?, got poolsize"),
+        ("sqlite:///{{tmp}}/jobs.db?poolsize=3", "an address of a SQLite file has no parameters"),
+    ],
+)
+def test_an_unknown_parameter_of_an_address_is_named(url: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(says)) as raised, Fairlane(url.format(x=SECRET)) as app:
+        app.jobs.list()
+    assert SECRET not in str(raised.value)
 
 
 def test_ready_settings_and_single_ones_do_not_mix() -> None:

@@ -83,14 +83,14 @@ class Migrations:
         return tuple(step for step in self.contractions if step.version > state.contracted)
 
 
-def require(state: SchemaState, needed: SchemaState) -> None:
+def require(state: SchemaState, needed: SchemaState, where: str = "") -> None:
     """Raises `SchemaOutOfDate` unless code that needs `needed` can run on it; newer and only expanded is fine."""
     if state.expanded < needed.expanded:
-        raise SchemaOutOfDate(state.expanded, needed.expanded)
+        raise SchemaOutOfDate(state.expanded, needed.expanded, why=where)
     if state.contracted > needed.contracted:
-        raise SchemaOutOfDate(state.contracted, needed.contracted)
+        raise SchemaOutOfDate(state.contracted, needed.contracted, why=where)
     if state.functions < needed.functions:
-        raise SchemaOutOfDate(state.functions, needed.functions, "functions")
+        raise SchemaOutOfDate(state.functions, needed.functions, "functions", where)
 
 
 def _read(file: Path) -> Migration:

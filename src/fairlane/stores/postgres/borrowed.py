@@ -80,7 +80,8 @@ class BorrowedConnections:
     def _found(self, owner: object, rows: Rows) -> None:
         is_there, is_allowed, role = rows[0]
         if not is_there:
-            raise SchemaOutOfDate(0, CORE.migrations.needed.expanded)
+            why = f'schema "{self._schema}" is not in the database of this connection'
+            raise SchemaOutOfDate(0, CORE.migrations.needed.expanded, why=why)
         if not is_allowed:
             raise StoreUnavailable(
                 STORE, f'the role "{role}" of this connection may not enqueue; grant it the schema and its functions'

@@ -11,6 +11,7 @@ import getpass
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
+from urllib.parse import parse_qsl
 
 import psycopg
 from psycopg.abc import PQGen
@@ -160,9 +161,8 @@ def parameters(
     try:
         given = conninfo_to_dict(scheme.lower() + slashes + rest if slashes else dsn)
     except psycopg.ProgrammingError as error:
-        # What it quotes may be the password, or the whole address.
-        why = _QUOTED.sub('"…"', str(error).strip())
-        raise ConfigError(f'url = "{redacted(dsn)}": not a PostgreSQL address: {why}') from None
+        shown = redacted(dsn)
+        raise ConfigError(f'url = "{shown}": not a PostgreSQL address: {_why(str(error).strip(), shown)}') from None
     if "@" in str(given.get("host") or ""):
         raise ConfigError(f'url = "{redacted(dsn)}": a host has no @; in a password it is written %40')
     options = _OPTIONS.format(
@@ -181,6 +181,16 @@ def parameters(
     # UTF-8 whatever the environment, the role, the database or the address says: only UTF-8 carries every payload.
     ours = {"client_encoding": "UTF8", "options": f"{options} {given.get('options') or ''}".rstrip()}
     return defaults | given | ours
+
+
+def _why(said: str, shown: str) -> str:
+    """Why libpq takes no address: what it quotes may be the password, so only parameters that are shown are named."""
+    known = {option.keyword.decode() for option in psycopg.pq.Conninfo.get_defaults()} | {"ssl"}
+    given = [name for name, _ in parse_qsl(shown.partition("?")[2], keep_blank_values=True)]
+    unknown = [name for name in given if name not in known]
+    if unknown:
+        return f'"{unknown[0]}" is no parameter of libpq'
+    return _QUOTED.sub('"…"', said)
 
 
 def refuse_old_server(conn: Connection | AsyncConnection) -> None:

@@ -112,7 +112,7 @@ def translated(error: Exception) -> StoreError | Lost | Again:
         case Meaning.LOST:
             return Lost(text)
         case Meaning.SCHEMA:
-            return SchemaOutOfDate(0, CORE.migrations.needed.expanded)
+            return SchemaOutOfDate(0, CORE.migrations.needed.expanded, why=text)
         case Meaning.IN_THE_WAY:
             return SchemaConflict(text)
         case Meaning.DATA:

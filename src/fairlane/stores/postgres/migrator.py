@@ -67,7 +67,7 @@ class PostgresMigrator:
             return self._state(conn)
 
     def require(self) -> None:
-        require(self.state(), self.needed)
+        require(self.state(), self.needed, f'schema "{self._home}"')
 
     def pending(self, to: int | None = None) -> tuple[Migration, ...]:
         with self._connected() as conn:

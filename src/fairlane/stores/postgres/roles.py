@@ -105,7 +105,7 @@ class PostgresIsolator:
         text = self.script(prefix)
         needed = CORE.migrations.needed
         if self.look() is None:
-            raise SchemaOutOfDate(0, needed.expanded)
+            raise SchemaOutOfDate(0, needed.expanded, why=f'schema "{self._schema}" does not exist')
         conn = self._connector.connect(patient=True)
         try:
             [(comment,)] = conn.execute(_COMMENT, {"schema": self._schema}).fetchall()
