@@ -50,6 +50,8 @@ from fairlane.core.workflows import Node, Workflow
 from fairlane.testing import CollectedJob, Ran, assert_enqueued, assert_nothing_enqueued
 
 app = Fairlane("memory://", capacity=10, queues={"mail": QueuePolicy(name="mail", slots=2)}, profile="development")
+Fairlane("memory://", queues={"mail": {"slots": 3}, "sms": QueuePolicy(name="sms")}, retry={"max_attempts": 3})
+Fairlane("memory://", queues={"mail": {"slots": "3/process"}}, retry_by_class={"transient": {"base_s": 1.0}})
 
 
 @app.task

@@ -34,6 +34,14 @@ app.task(batch=5)(add)  # E: a batch task takes a list
 Retry(max_attempts="5")  # E: ill-typed policy
 Fairlane("memory://", capacity="many")  # E: ill-typed setting
 Fairlane("memory://", colour="red")  # E: unknown setting
+Fairlane("memory://", queues={"mail": 3})  # E: a queue is a policy or a table
+Fairlane("memory://", queues=["mail"])  # E: queues are a table
+Retry(attempts=3)  # E: unknown figure
+add.delay(1)  # E: what other systems call it
+add.bind(1).enqueue()  # E: a call is enqueued with others
+app.enqueue(add)  # E: a task enqueues itself
+app.enqueue_many([add, add])  # E: calls are expected, made by bind
+app.enqueue_many(add.bind(1))  # E: a list of calls is expected
 text: str = add.enqueue(1).result()  # E: the result is an int
 handle: Handle[int] = send.enqueue(1)  # E: the handle is of str
 number: int = send(1)  # E: calling an async task gives a coroutine

@@ -248,7 +248,7 @@ class SettingArguments(TypedDict, total=False):
     wait_for_store: bool | float
     notify: Notify
     retry: Retry | Mapping[str, Any]
-    retry_by_class: Mapping[ErrorClass, Retry]
+    retry_by_class: Mapping[ErrorClass, Retry | Mapping[str, Any]]
     fast_timeout_s: float
     slow_timeout_s: float
     breaker: BreakerPolicy | Mapping[str, Any]
@@ -264,7 +264,7 @@ class SettingArguments(TypedDict, total=False):
     payload_max_digits: int
     priorities: Mapping[str, int]
     categories: tuple[str, ...]
-    queues: Mapping[str, QueuePolicy]
+    queues: Mapping[str, QueuePolicy | Mapping[str, Any]]
     routes: Mapping[str, str]
     category_routes: Mapping[str, str]
     default_category: str | None
