@@ -12,8 +12,8 @@ from fastapi import Depends, FastAPI, Header, HTTPException
 from sqlalchemy import create_engine, select
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
-from fairlane import Fairlane, NonRetryable, current_job
-from fairlane.contrib.fastapi import lifespan, tenant_of
+from fairlane import Fairlane, NonRetryable, QueueFull, current_job
+from fairlane.contrib.fastapi import busy, lifespan, tenant_of
 
 URL = os.environ.get("SHOP_URL", "sqlite:///shop.db")
 engine = create_engine(URL.replace("postgresql://", "postgresql+psycopg://"))
@@ -57,6 +57,7 @@ def session() -> Iterator[Session]:
 Organization = Annotated[str, Depends(tenant_of(organization))]
 InTransaction = Annotated[Session, Depends(session, scope="function")]  # commits before the response is sent
 web = FastAPI(lifespan=lifespan(jobs))
+web.add_exception_handler(QueueFull, busy)
 
 
 @web.post("/orders")

@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import httpx
 import pytest
 from fastapi import Depends, FastAPI, Header
 
-from fairlane import Fairlane, StoreUnavailable
-from fairlane.contrib.fastapi import jobs_of, lifespan, tenant_of
+from fairlane import Fairlane, QueueFull, StoreUnavailable
+from fairlane.contrib.fastapi import busy, jobs_of, lifespan, tenant_of
 from fairlane.testing import run_due
 
 
@@ -91,6 +91,40 @@ def test_the_store_is_closed_with_the_site_and_opened_with_the_next(app: Fairlan
     for _ in range(2):  # as TestClient does: a lifespan for each test
         asyncio.run(story(web))
         assert app.snapshot()["shutdown"] is True
+
+
+@pytest.mark.parametrize(
+    ("settings", "status"),
+    [
+        ({"capacity": 2}, 429),
+        ({"queues": {"default": {"max_per_tenant": 2, "when_full": "reject"}}}, 429),
+        ({"tenant_enqueue_rate": "2/min"}, 429),
+        ({"tenant_payload_bytes": 5}, 413),
+    ],
+    ids=["the store is full", "the tenant has too many", "the tenant is too fast", "the payload is too large"],
+)
+def test_a_job_that_there_is_no_room_for_is_answered_without_a_word_for_operators(
+    tmp_path: Path, settings: dict[str, Any], status: int
+) -> None:
+    async def story() -> None:
+        web = site(Fairlane(f"sqlite:///{tmp_path}/jobs.db", **settings))
+        web.add_exception_handler(QueueFull, busy)
+        async with served(web) as http:
+            answers = [
+                await http.post(path, headers={"x-organization": "acme"})
+                for path in ("/sync", "/async", "/sync", "/async")
+            ]
+        assert [answer.status_code for answer in answers] == [
+            *([200, 200] if status == 429 else [413, 413]),
+            *[status] * 2,
+        ]
+        for answer in answers[2:]:
+            assert (int(answer.headers.get("retry-after", "0")) >= 1) == (status == 429)
+            assert list(answer.json()) == ["detail"]
+            for word in ("acme", "fairlane", "limit", "capacity", "queue"):
+                assert word not in answer.text
+
+    asyncio.run(story())
 
 
 def test_a_site_whose_store_is_away_does_not_start() -> None:

@@ -1,19 +1,22 @@
-"""FastAPI: a lifespan that opens and closes the store, and the tenant of a request for everything it enqueues.
+"""FastAPI: a lifespan that opens and closes the store, the tenant of what a request enqueues, 429 where it is full.
 
 web = FastAPI(lifespan=lifespan(app), dependencies=[Depends(tenant_of(organization))])
+web.add_exception_handler(QueueFull, busy)
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any
 
-from fairlane import Fairlane, tenant
+from fairlane import Fairlane, TenantLimitReached, tenant
 from fairlane.extras import needed_for
 
 with needed_for("fairlane.contrib.fastapi", "fastapi"):
     from fastapi import Depends, FastAPI, Request
+    from fastapi.responses import JSONResponse
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[Any]]
 
@@ -57,3 +60,15 @@ def tenant_of(find: Callable[..., Any]) -> Callable[..., AsyncIterator[str]]:
             yield checked
 
     return bound
+
+
+async def busy(request: Request, error: Exception) -> JSONResponse:
+    """A handler for `QueueFull`: 429 with `Retry-After`; 413 for a payload above what its tenant may send.
+
+    It is for the site's customers: nothing of tenants, figures and the operator's remedies, which the error's text has.
+    """
+    if isinstance(error, TenantLimitReached) and error.cause == "payload_bytes":
+        return JSONResponse({"detail": "This is too large. Nothing was done."}, 413)
+    wait_s = max(math.ceil(getattr(error, "retry_after_s", 1.0)), 1)
+    said = f"Too much is waiting already. Nothing was done; try again in {wait_s} s."
+    return JSONResponse({"detail": said}, 429, {"Retry-After": str(wait_s)})
