@@ -141,12 +141,12 @@ class StoreAccess:
 def _place() -> str:
     """Where the application called, `file:line`."""
     frame = sys._getframe(1)
-    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _BETWEEN:
+    while frame.f_back is not None and f"{frame.f_globals.get('__name__')}.".startswith(_BETWEEN):
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
-_BETWEEN = ("fairlane", "django", "django_tasks")
+_BETWEEN = ("fairlane.", "django.tasks.", "django_tasks.")
 """Packages whose frames stand between a call of the application and here."""
 
 
