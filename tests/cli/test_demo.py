@@ -95,11 +95,12 @@ def test_the_link_logs_in_to_the_dashboard_of_this_very_store(on_screen: tuple[T
 def test_the_commands_it_prints_work_as_typed(on_screen: tuple[Terminal, Path]) -> None:
     terminal, place = on_screen
     named = [line.strip() for line in terminal.text.splitlines() if re.match(r" {4}\S*fairlane \w", line)]
+    [address] = [line.strip() for line in terminal.text.splitlines() if line.startswith("    url=")]
     assert len(named) > 5
     for line in named:
         # A view that goes on is left with Ctrl-C; elsewhere than on a terminal `top` prints once.
         until = "timeout --signal=INT 5 " if " tail " in line else ""
-        ran = subprocess.run(["bash", "-c", until + line], cwd=place, capture_output=True, text=True, check=False)
+        ran = subprocess.run(["bash", "-c", f"{address}; {until}{line}"], cwd=place, capture_output=True, text=True, check=False)
         assert ran.returncode in ({0, 124} if until else {0}), (line, ran.stderr)
         assert ran.stdout, line
         assert "Traceback" not in ran.stderr

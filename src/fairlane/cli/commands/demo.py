@@ -60,8 +60,8 @@ ROWS = 6
 COMMANDS = (
     ("top", "queues, tenants and lanes, live"),
     ("tail --kind failed --kind dead", "what fails, as it happens"),
-    ("dlq list", "dead letters"),
-    ("dlq reprocess {letter}", "run one again: now it succeeds"),
+    ("dead-letters list", "jobs that failed for good"),
+    ("dead-letters reprocess {letter}", "run one again: now it succeeds"),
     ("workflows show {workflow}", "jobs that wait for each other, as a tree"),
     ("tenants set acme --weight 3", "a larger share for acme; watch it in top"),
     ("queues pause default", "and resume it"),
@@ -217,12 +217,13 @@ def _introduce(
         _wait(children, interrupts, lambda: "/login?link=" in server.last_words(), "the dashboard did not start")
         link = server.last_words().rpartition(" ")[2]
         out.line(f"\n  Open the dashboard (the link logs in once, within ten minutes):\n\n    {link}\n")
-    out.line("  Or, in another terminal:\n")
-    command = executable()
+    out.line(f"  Or, in another terminal in this directory:\n\n    url={quote(app.runtime.settings.url)}")
     letter = next((letter.id for letter in app.dead_letters.list().dead_letters), 1)
-    for words, purpose in COMMANDS:
-        words = words.format(letter=letter, workflow=workflow)
-        out.line(f"    {command} {words} --url {quote(app.runtime.settings.url)}    # {purpose}")
+    short_id, command = str(workflow).rpartition("-")[2], executable()
+    calls = {words.format(letter=letter, workflow=short_id) + ' --url "$url"': why for words, why in COMMANDS}
+    width = max(map(len, calls))
+    for words, why in calls.items():
+        out.line(f"    {command} {words:<{width}}  # {why}")
     out.line("\n  Ctrl-C ends the demo.\n" if out.console is not None else "")
 
 
