@@ -287,7 +287,7 @@ def test_a_row_of_newer_code_is_put_off_uncharged_and_dead_after_a_day(
     assert 0.5 < delays[0] < 2
     assert 20 < delays[-1] <= 30, "newer code finds it soon"
     [reason, *_] = app.jobs.why(foreign.id).reasons
-    assert reason.says.startswith("it needs newer code and is put off, uncharged, for 3 min: ")
+    assert reason.says.startswith("it needs newer code and has been put off, uncharged, for 3 min: ")
     assert problem in reason.says
     clock.advance(86_400)
     run_due(app)

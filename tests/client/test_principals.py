@@ -63,7 +63,7 @@ def test_without_an_admin_the_job_is_put_off_uncharged_by_default(
         clock.advance(ran.outcome.delay_s)
         waited_s += ran.outcome.delay_s
     [reason, *_] = app.jobs.why(handle).reasons
-    assert reason.says.startswith("it needs a principal and is put off, uncharged, for 48")
+    assert reason.says.startswith("it needs a principal and has been put off, uncharged, for 48")
     ADMINS["globex"] = "gus@globex"
     try:
         run_due(app)

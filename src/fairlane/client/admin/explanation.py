@@ -291,6 +291,8 @@ def _why_later(known: KnownJob) -> str:
         return ""
     if known.job.status == "failed":
         return "rate_limited" if known.job.error_class == "rate_limited" else "retry"
+    if _put_off(known):
+        return "offered"
     if any(_asleep(known)):
         return "asleep"
     return "delay" if _is_fresh(known) else "snoozed" if _snoozed_itself(known) else "put_off"
@@ -383,7 +385,7 @@ TABLE: tuple[Sentence, ...] = (
     Sentence(NEXT, "needs",
         _if(_put_off, what=lambda k: PUT_OFF[k.job.error_type or ""], ago=lambda k: k.ago(k.job.last_error_at),
             error=lambda k: k.job.last_error),
-        "it {what} and is put off, uncharged, for {ago}: {error}",
+        "it {what} and has been put off, uncharged, for {ago}: {error}",
         "start workers that have what it needs, or cancel it"),
     Sentence(LATER, "signal", _signal, 'it waits for the signal "{name}"{key} until {until}',
         "fairlane signals emit {name}"),
@@ -395,6 +397,7 @@ TABLE: tuple[Sentence, ...] = (
         'it sleeps in its step "{step}" and goes on in {left}'),
     Sentence(LATER, "delay", _later("delay"), "it is scheduled in {left}"),
     Sentence(LATER, "snoozed", _later("snoozed"), "its last attempt put it off, uncharged: it runs again in {left}"),
+    Sentence(LATER, "offered", _later("offered"), "it is offered to a worker again in {left}"),
     Sentence(LATER, "put_off", _later("put_off"),
         "it was put off before it ran, as by an open breaker, and is due in {left}; by what is not kept"),
     Sentence(LATER, "due", _if(lambda k: k.job.run_at <= k.waiting.now), "it is due: a live worker makes it ready"),

@@ -255,12 +255,29 @@ def _(p: Played) -> JobId:
     return job
 
 
-@story("ready scheduled", "needs", "it needs newer code and is put off, uncharged, for 20.0 s: version 3 is not known")
+@story(
+    "ready scheduled",
+    "needs",
+    "it needs newer code and has been put off, uncharged, for 20.0 s: version 3 is not known",
+)
 def _(p: Played, place: str) -> JobId:
     reason = failure("version 3 is not known", error_type="NeedsNewerCode", error_class="non_retryable")
     job = p.settled(snoozed, 20 if place == "ready" else 60, recorded=False, failure=reason, give_up_s=86_400.0)
     p.scene.later(20)
     p.scene.promote()
+    return job
+
+
+@story("scheduled", "offered", "it is offered to a worker again in 40.0 s")
+def _(p: Played) -> JobId:
+    job = STORIES["scheduled", "needs"][0](p)
+    for _ in range(2):  # once recorded, it is put off again without a record
+        p.scene.later(60)
+        p.scene.promote()
+        [lease] = p.scene.claim(p.worker)
+        reason = failure("version 3 is not known", error_type="NeedsNewerCode", error_class="non_retryable")
+        p.scene.settle(p.worker, snoozed(lease, 60, recorded=False, failure=reason, give_up_s=86_400.0))
+    p.scene.later(20)
     return job
 
 
@@ -402,7 +419,8 @@ BESIDES = {
     **{("held", code): ["tenant_full"] for code in ("paused", "no_worker", "no_task")},
     **{("leased", code): ["running"] for code in ("worker_lost", "stopping")},
     ("held", "dead_parent"): ["parents"],
-    ("scheduled", "needs"): ["snoozed"],
+    ("scheduled", "needs"): ["offered"],
+    ("scheduled", "offered"): ["needs"],
     ("ready", "in_line"): [],
 }
 """What is said as well; nothing else is."""
