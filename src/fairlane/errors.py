@@ -411,12 +411,8 @@ class UnsupportedConnection(StoreError, TypeError):
 class RoleLacksRights(StoreError):
     """The role that a worker connects as may not do a worker's work."""
 
-    def __init__(self, role: str, schema: str, why: str) -> None:
-        what = f'the role "{role}" may not run jobs in the schema "{schema}" ({why})'
-        plain = (
-            f'grant usage on schema {schema} to "{role}"; grant execute on all functions in schema {schema} to "{role}"'
-        )
-        super().__init__(f'{what}: `grant {schema}_worker to "{role}"` where roles are separated, else `{plain}`')
+    def __init__(self, role: str, schema: str, why: str, remedy: str) -> None:
+        super().__init__(f'the role "{role}" may not run jobs in the schema "{schema}" ({why}): {remedy}')
 
 
 class SqliteLibraryMismatch(StoreError):

@@ -24,9 +24,11 @@ from fairlane.core.profiles import Lane
 from fairlane.errors import InvalidOption, StoreError, StoreUnavailable
 from fairlane.stores.postgres import PostgresStore
 from fairlane.stores.postgres.calls import function_of
-from fairlane.stores.postgres.roles import Caller, callable_by
+from fairlane.stores.postgres.connection import role_of
+from fairlane.stores.postgres.roles import Caller, Roles, callable_by
 from fairlane.testing.conformance.scene import Scene
 from fairlane.worker.config import WorkerConfig
+from fairlane.worker.foreman.main import check_store
 from tests.borrowing.callers import POSTGRES, Kind
 from tests.isolation.every_operation import EVERY, SCOPED, called, samples
 from tests.isolation.house import House, Separated
@@ -243,18 +245,16 @@ def test_isolating_again_changes_nothing(scene: Scene, house: House) -> None:
     assert house.everything() == rows
 
 
-@pytest.mark.parametrize("role", ["enqueue"], indirect=True)
-def test_a_worker_whose_role_lacks_rights_exits_and_names_role_and_grant(
-    house: House, role: str, tmp_path: Path
-) -> None:
-    (tmp_path / "shop.py").write_text(
+def refused_worker(dsn: str, folder: Path) -> str:
+    """What `fairlane worker` says that may not run jobs."""
+    (folder / "shop.py").write_text(
         "import os\nfrom fairlane import Fairlane\napp = Fairlane(os.environ['SHOP_URL'])\n"
         "@app.task\ndef greet() -> None: ...\n"
     )
     ran = subprocess.run(
         [sys.executable, "-m", "fairlane", "worker", "shop:app", "-p", "1"],
-        cwd=tmp_path,
-        env={**os.environ, "SHOP_URL": house.dsn(role)},
+        cwd=folder,
+        env={**os.environ, "SHOP_URL": dsn},
         capture_output=True,
         text=True,
         check=False,
@@ -262,5 +262,38 @@ def test_a_worker_whose_role_lacks_rights_exits_and_names_role_and_grant(
     )
     assert ran.returncode == 5, ran.stderr
     assert "may not run jobs in the schema" in ran.stderr
-    assert "permission denied for function" in ran.stderr
-    assert "_worker to" in ran.stderr
+    return ran.stderr
+
+
+@pytest.mark.parametrize("role", ["enqueue"], indirect=True)
+def test_a_worker_whose_role_lacks_rights_exits_and_names_role_and_grant(
+    house: House, role: str, tmp_path: Path
+) -> None:
+    said = refused_worker(house.dsn(role), tmp_path)
+    assert "permission denied for function" in said
+    assert re.search(rf"`grant \w+_worker to \"{role_of(house.dsn(role))}\"`\n", said)
+
+
+@pytest.mark.requirement("S9")
+def test_a_worker_that_is_refused_runs_once_what_the_error_says_is_done(ground: Ground, tmp_path: Path) -> None:
+    name, role = "unseparated", "unseparated_shop"
+    ground.server.create_database(name)
+    theirs, mine = PostgresStore(ground.server.dsn(name)), PostgresStore(ground.server.dsn(name, role))
+    try:
+        theirs.migrator().up()
+        with psycopg.connect(ground.server.dsn(name), autocommit=True) as conn:
+            conn.execute(sql.SQL("create role {} login").format(sql.Identifier(role)))
+            said = refused_worker(ground.server.dsn(name, role), tmp_path)
+            assert 'connect as "postgres", who owns the schema' in said
+            assert "separate the roles with `fairlane migrate isolate`" in said
+            theirs.isolator().apply(name)
+            [grant] = re.findall(r"`(grant [^`]+)`", refused_worker(ground.server.dsn(name, role), tmp_path))
+            conn.execute(grant.encode())
+        check_store(Fairlane(store=mine))
+    finally:
+        theirs.close()
+        mine.close()
+        ground.server.drop_database(name)
+        with psycopg.connect(ground.server.dsn(), autocommit=True) as conn:
+            for left in (role, *Roles.prefixed(name)):
+                conn.execute(sql.SQL("drop role if exists {}").format(sql.Identifier(left)))

@@ -58,7 +58,7 @@ from fairlane.errors import (
 from fairlane.stores.url import redacted, store_named_by
 from fairlane.supervisors.contract import QUEUE
 from fairlane.supervisors.envelope import FAILED, SUCCEEDED, DBFunctionResult, HandlerFailed
-from fairlane.supervisors.function_check import examine_functions
+from fairlane.supervisors.function_check import examine_functions, require_membership
 from fairlane.supervisors.handlers import HandlerHeldUp, HandlerInvoker, TaskContext
 
 log = GuardedLogger("fairlane.supervisors")
@@ -378,6 +378,7 @@ class Channel:
 
 def _check_functions(settings: Settings, address: str, *, strict: bool) -> None:
     try:
+        require_membership(settings, address)
         findings = examine_functions(settings, address, tasks=False)
     except StoreError:
         if strict:

@@ -8,8 +8,9 @@ import psycopg
 from psycopg import sql as quoting
 
 from fairlane.client.settings.model import Settings
+from fairlane.errors import HandlerRefused
 from fairlane.stores.postgres.connection import Connection
-from fairlane.supervisors.contract import QUEUE, RUNNER, contract_text, session
+from fairlane.supervisors.contract import QUEUE, RUNNER, WORKER_ROLE, contract_text, session
 
 MOST_TASKS = 1_000
 """How many due and how many later tasks are asked which functions they name, the earliest first."""
@@ -37,6 +38,15 @@ def examine_functions(settings: Settings, url: str | None = None, *, tasks: bool
     return refused + [FunctionFinding(name, "warning", says, remedy) for name, says, remedy in granted]
 
 
+def require_membership(settings: Settings, url: str) -> None:
+    """Refuse an address whose role may not call handlers as `worker_service_user`."""
+    with session(settings, url) as conn:
+        [(role, is_member)] = conn.execute(_MEMBER, {"role": WORKER_ROLE}).fetchall()
+    if not is_member:
+        why = f'the role "{role}" may not call handlers as {WORKER_ROLE}'
+        raise HandlerRefused(why, f'grant {WORKER_ROLE} to "{role}"')
+
+
 def _refused(conn: Connection, schema: str) -> list[FunctionFinding]:
     found = []
     query = quoting.SQL(_NAMED).format(schema=quoting.Identifier(schema))
@@ -52,6 +62,9 @@ def _refused(conn: Connection, schema: str) -> list[FunctionFinding]:
     return found
 
 
+_MEMBER = """
+select current_user::text, coalesce(pg_has_role(to_regrole(%(role)s), 'usage'), false)
+"""
 _NAMED = """
 with waiting as (
   (select seq from {schema}.ready where queue = %(queue)s order by due_at, seq limit %(most)s)

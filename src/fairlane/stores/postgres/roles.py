@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import cache
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import psycopg
 from msgspec import json
@@ -129,14 +129,7 @@ class PostgresIsolator:
 
     def look(self) -> Isolation | None:
         """How tenants are kept apart for the role we connect as. None: there is no schema."""
-        conn = self._connector.connect()
-        try:
-            [row] = conn.execute(step_sql("isolation_state").encode(), {"schema": self._schema}).fetchall()
-        except psycopg.Error as error:
-            raise unreachable(error) from error
-        finally:
-            conn.close()
-        role, bypasses, engine, owner, acts_as, missing = row
+        role, bypasses, engine, owner, acts_as, missing = self._state()
         if engine is None:
             return None
         if engine == owner:
@@ -148,6 +141,26 @@ class PostgresIsolator:
         if acts_as:
             return Isolation("bypassed", role, f'role "{role}" is a member of {" and ".join(acts_as)}')
         return Isolation("database", role, f'policies hold for role "{role}"')
+
+    def worker_grant(self) -> str:
+        """What lets the role we connect as run jobs."""
+        role, _, engine, owner, *_ = self._state()
+        if engine is not None and engine != owner:
+            return f'`grant {engine.removesuffix("_engine")}_worker to "{role}"`'
+        return (
+            f'connect as "{owner}", who owns the schema, or separate the roles with `fairlane migrate isolate`, '
+            f'and then `grant {self._schema}_worker to "{role}"`'
+        )
+
+    def _state(self) -> tuple[Any, ...]:
+        conn = self._connector.connect()
+        try:
+            [row] = conn.execute(step_sql("isolation_state").encode(), {"schema": self._schema}).fetchall()
+        except psycopg.Error as error:
+            raise unreachable(error) from error
+        finally:
+            conn.close()
+        return tuple(row)
 
 
 _COMMENT = "select obj_description(oid, 'pg_namespace') from pg_catalog.pg_namespace where nspname = %(schema)s"

@@ -120,9 +120,12 @@ def _require_rights(app: Fairlane) -> None:
         if getattr(error.__cause__, "sqlstate", None) != LACKS_RIGHTS:
             raise
         settings = app.runtime.settings
+        from fairlane.stores.postgres import PostgresStore
         from fairlane.stores.postgres.connection import role_of
 
-        raise RoleLacksRights(role_of(settings.url), settings.schema, str(error.__cause__).splitlines()[0]) from error
+        remedy = PostgresStore(settings.url, schema=settings.schema).isolator().worker_grant()
+        why = str(error.__cause__).splitlines()[0]
+        raise RoleLacksRights(role_of(settings.url), settings.schema, why, remedy) from error
 
 
 def store_address(app: Fairlane) -> StoreAddress:
