@@ -39,8 +39,14 @@ class Till:
         raise AssertionError("the process never ends")
 
     def outcome(self) -> object:
-        [supervisor] = self.app.jobs.list(type="refund.supervisor").jobs
-        return supervisor.result
+        """Of the newest look."""
+        return self.app.jobs.list(type="refund.supervisor").jobs[0].result
+
+    def fail(self) -> None:
+        raise ConnectionError("no answer")
+
+    def refuse(self) -> None:
+        raise NonRetryable("no such order")
 
 
 @pytest.fixture(params=["memory", "sqlite-stdlib", "postgres", "redis"])
@@ -65,11 +71,7 @@ def test_a_process_starts_once_and_ends_with_one_success(app: Fairlane, is_async
 
 def test_attempts_that_fail_are_repeated_up_to_the_maximum(app: Fairlane) -> None:
     till = Till(app, is_async=False)
-
-    def fail() -> None:
-        raise ConnectionError("no answer")
-
-    till.act = fail
+    till.act = till.fail
     till.refund.kickoff(7)
     till.finish()
     assert till.refund.facts(7) == Facts(attempts=3, failures=3, errors=("no answer",) * 3)
@@ -78,15 +80,53 @@ def test_attempts_that_fail_are_repeated_up_to_the_maximum(app: Fairlane) -> Non
 
 def test_what_cannot_succeed_ends_the_process(app: Fairlane) -> None:
     till = Till(app, is_async=True)
-
-    def refuse() -> None:
-        raise NonRetryable("no such order")
-
-    till.act = refuse
+    till.act = till.refuse
     till.refund.kickoff(7)
     till.finish()
     assert till.refund.facts(7) == Facts(attempts=1, failures=1, refusal="no such order", errors=("no such order",))
     assert till.outcome() == '"validation_failed"'
+
+
+@pytest.mark.requirement("S7")
+def test_a_process_that_has_stopped_is_started_again(app: Fairlane) -> None:
+    till = Till(app, is_async=False)
+    assert till.refund.restart(7) is False, "nobody has started it"
+    till.act = till.fail
+    till.refund.kickoff(7)
+    assert till.refund.restart(7) is False, "it runs"
+    till.finish()
+    assert till.refund.restart(7) is True
+    assert till.refund.restart(7) is False
+    till.act = till.refuse
+    till.finish()
+    failures = ("no answer",) * 3 + ("no such order",)
+    refused = Facts(attempts=4, failures=4, refusal="no such order", errors=failures, failures_before=3)
+    assert till.refund.facts(7) == refused
+    assert till.refund.restart(7) is True
+    assert till.refund.facts(7).decide(3) == "attempt"
+    till.act = lambda: None
+    till.finish()
+    assert till.refund.facts(7) == Facts(attempts=5, failures=4, succeeded=True, errors=failures, failures_before=4)
+    assert till.outcome() == '"succeeded"'
+    assert till.refund.restart(7) is False
+    assert len(till.made) == 5
+
+
+def test_a_process_is_started_again_for_its_tenant(app: Fairlane) -> None:
+    till = Till(app, is_async=False)
+    till.act = till.fail
+    for name in ("acme", "blue"):
+        with tenant(name):
+            till.refund.kickoff(7)
+    till.finish()
+    with pytest.raises(InvalidOption, match="acme, blue"):
+        till.refund.restart(7)
+    assert till.refund.restart(7, tenant="blue") is True
+    till.finish()
+    assert till.refund.facts(7, tenant="acme").failures == 3
+    assert till.refund.facts(7, tenant="blue") == Facts(
+        attempts=6, failures=6, errors=("no answer",) * 6, failures_before=3
+    )
 
 
 def test_subjects_of_two_tenants_are_two_processes(app: Fairlane) -> None:
@@ -106,6 +146,7 @@ def test_subjects_of_two_tenants_are_two_processes(app: Fairlane) -> None:
         (Facts(attempts=1), "wait"),
         (Facts(attempts=2, failures=2), "attempt"),
         (Facts(attempts=3, failures=3), "max_attempts_reached"),
+        (Facts(attempts=3, failures=3, failures_before=1), "attempt"),
         (Facts(attempts=3, failures=2, succeeded=True), "succeeded"),
         (Facts(attempts=1, failures=1, refusal="no"), "validation_failed"),
     ],

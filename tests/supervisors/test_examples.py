@@ -176,6 +176,12 @@ def test_checklist_file_deletion_stuck_path(account: Company) -> None:
     ]
     assert db.ask("select status from accounts.account_deletion_stopped") == [("validation_failed",)]
     assert db.one("select count(*) from accounts.account_anonymization_task") == 0
+    del account.web.status["/recordings/2.wav"]  # somebody has mended it
+    assert db.ask("select files.restart_file_deletion(2), accounts.restart_account_deletion(1)") == [(None, None)]
+    account.drain()
+    assert account.web.objects == set()
+    assert db.one("select count(*) from accounts.account_deletion_task_succeeded") == 1
+    assert db.ask("select flag from accounts.account_flag order by flag") == [("anonymized",), ("deleted",)]
 
 
 def test_checklist_anonymization_stuck_path(account: Company) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -17,73 +17,9 @@ from fairlane import Fairlane
 from fairlane.cli.main import cli
 from tests.faults.eventually import eventually
 from tests.supervisors.conftest import Database
+from tests.supervisors.hand_worker import Process, process
 
-CHANNEL = """
-create schema comms;
-create table comms.email_message (email_message_id bigint primary key, to_address text);
-insert into comms.email_message select n, n || '@example.com' from generate_series(1, 9) n;
-select queues.create_process('comms.send_email', 'comms.email_message.email_message_id', 'email', 'email', 3, 10, 60);
-create or replace function comms.build_email_payload(_send_email_task_id bigint) returns jsonb
-language sql security definer set search_path = comms, pg_temp as $$
-  select jsonb_build_object('to_address', m.to_address)
-  from send_email_task t join email_message m using (email_message_id)
-  where t.send_email_task_id = _send_email_task_id and m.to_address is not null
-$$;
-create table comms.over (send_email_task_id bigint, error_message text);
-create or replace function comms.after_send_email(_send_email_task_id bigint, _error_message text) returns void
-language sql security definer set search_path = comms, pg_temp as $$ insert into over values ($1, $2) $$;
-"""
-
-
-class Process:
-    """A worker by hand: takes tasks one by one, whatever their time, and does what a channel would."""
-
-    def __init__(self, db: Database) -> None:
-        self.db, self.worker = db, db.worker()
-        self.error: str | None = None
-        """What deliveries fail with."""
-        self.delivered: list[Any] = []
-
-    def run(self, function: str, payload: Any) -> Any:
-        [(answer,)] = self.worker.execute(
-            "select internal.run_function(%s, %s)", (function, json.dumps(payload))
-        ).fetchall()
-        return answer
-
-    def step(self) -> Any:
-        """Process the next task, as if its time had come; None: there is none."""
-        self.db.do("update fairlane.scheduled set due_at = now() where queue = 'supervisors'")
-        [(task, kind, payload)] = self.worker.execute(
-            "select task_id, task_type, payload from queues.dequeue_next_available_task()"
-        ).fetchall()
-        if task is None:
-            return None
-        if kind == "db_function":
-            answer = self.run(payload["db_function"], payload)
-        else:
-            answer = self.deliver(payload)
-        self.worker.execute("select queues.complete_task(%s)", (task,))
-        return answer["status"]
-
-    def deliver(self, payload: Any) -> Any:
-        prepared = self.run(payload["before_handler"], payload)
-        if prepared["status"] != "succeeded" or self.error is not None:
-            about = {"original_payload": payload, "error": self.error or prepared["status"]}
-            about |= {name: prepared[name] for name in ("validation_failure_message",) if name in prepared}
-            return self.run(payload["error_handler"], about)
-        self.delivered.append(prepared["payload"])
-        return self.run(payload["success_handler"], {"original_payload": payload, "worker_payload": {"id": 1}})
-
-    def finish(self) -> list[str]:
-        return list(iter(self.step, None))
-
-
-@pytest.fixture
-def process(db: Database) -> Iterator[Process]:
-    db.do(CHANNEL)
-    found = Process(db)
-    yield found
-    found.worker.close()
+__all__ = ["process"]
 
 
 @pytest.mark.requirement("S7", "S11")
@@ -145,6 +81,29 @@ def test_attempts_that_fail_are_repeated_with_growing_pauses_up_to_the_maximum(d
     assert [pause for (pause,) in pauses] == [0, 10, 20, 40]
 
 
+@pytest.mark.requirement("S7")
+def test_pauses_grow_up_to_the_cap_of_the_process(db: Database, process: Process) -> None:
+    db.do(
+        "select queues.create_process('comms.send_email', 'comms.email_message.email_message_id', 'email', 'email', 6, 10, 60)"
+    )
+    process.error = "451 try later"
+    db.do("select comms.kickoff_send_email(7)")
+    process.finish()
+    pauses = db.ask(
+        "select extract(epoch from scheduled_at - enqueued_at)::int from queues.task where task_type = 'db_function' order by task_id"
+    )
+    assert [pause for (pause,) in pauses] == [0, 10, 20, 40, 60, 60, 60]
+
+
+@pytest.mark.requirement("S7")
+def test_a_kickoff_for_a_later_time_is_looked_at_then(db: Database, process: Process) -> None:
+    db.do("select comms.kickoff_send_email(7, now() + interval '1 day')")
+    assert db.ask(
+        "select round(extract(epoch from scheduled_at - enqueued_at)) from queues.task where task_type = 'db_function'"
+    ) == [(86_400,)]
+    assert process.worker.execute("select task_id from queues.dequeue_next_available_task()").fetchall() == [(None,)]
+
+
 @pytest.mark.requirement("S7", "L13")
 def test_the_command_line_tells_of_processes_that_stopped_and_of_what_failed(db: Database, process: Process) -> None:
     def run(*words: str, code: int = 0) -> Any:
@@ -157,7 +116,7 @@ def test_the_command_line_tells_of_processes_that_stopped_and_of_what_failed(db:
         return [(found["state"], found["says"]) for found in checks if found["check"] == "supervisors"]
 
     db.do("select comms.kickoff_send_email(n) from generate_series(1, 3) n")
-    assert doctor() == [("ok", "3 processes are open")]
+    assert doctor() == [("ok", "open processes: 3")]
     db.do("update comms.email_message set to_address = null where email_message_id = 2")
     for _ in range(7):
         process.step()
@@ -284,6 +243,7 @@ def test_what_cannot_succeed_ends_the_process_at_its_first_attempt(db: Database,
     assert db.ask("select status, error_message from comms.send_email_stopped") == [
         ("validation_failed", "there is nothing to deliver")
     ]
+    assert db.one("select comms.is_send_email_stuck(7)") is True
 
 
 @pytest.mark.requirement("S7")
@@ -550,6 +510,7 @@ def test_names_of_any_kind_are_quoted_wherever_they_stand(db: Database, column: 
         ("{foo}", "expected names without quotes"),
         ("100%", "expected names without quotes"),
         ("created_at", "a process has a created_at of its own"),
+        ("notes", "a process has a notes of its own"),
         ("x_task_id", "a process has a x_task_id of its own"),
         ("task_type", "a process has a task_type of its own"),
     ],

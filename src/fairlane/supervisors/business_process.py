@@ -7,6 +7,7 @@
 
     refund.kickoff("order-7")            # once for each subject
     refund.facts("order-7")              # Facts(attempts=2, failures=1, succeeded=True, …)
+    refund.restart("order-7")            # one that has stopped, or whose supervisor was cancelled
 
 The facts are the jobs themselves, which are never changed: every attempt is a job, and its result says how it ended.
 The supervisor is a job, too: it reads the facts (input), decides (compute), enqueues the next attempt, and snoozes
@@ -25,7 +26,8 @@ from msgspec import Struct
 from fairlane.client.app import Fairlane
 from fairlane.client.context import current_job
 from fairlane.client.enqueue.options import seconds
-from fairlane.core.job import Job
+from fairlane.core.ids import SYSTEM, SYSTEM_TENANT
+from fairlane.core.job import FINAL, Job
 from fairlane.core.names import check_key
 from fairlane.core.ops import JobFilter
 from fairlane.core.payload.storable import safe_str
@@ -46,13 +48,15 @@ class Facts(NamedTuple):
     refusal: str | None = None
     """Why no further attempt can succeed."""
     errors: tuple[str, ...] = ()
+    failures_before: int = 0
+    """Of them, those before it was started again, which count no more."""
 
     def decide(self, max_attempts: int) -> Decision:
         if self.succeeded:
             return "succeeded"
         if self.refusal is not None:
             return "validation_failed"
-        if self.failures >= max_attempts:
+        if self.failures - self.failures_before >= max_attempts:
             return "max_attempts_reached"
         return "attempt" if self.attempts == self.failures else "wait"
 
@@ -105,19 +109,43 @@ class Process:
     async def akickoff(self, subject: str | int) -> None:
         await self._started(subject).aenqueue(subject=str(subject))
 
+    def restart(self, subject: str | int, *, tenant: str | int | None = None) -> bool:
+        """Start a process again that has stopped: its failures count from now on. False: it runs, or has succeeded."""
+        looks = self._jobs(subject, "supervisor", tenant)
+        tenants = sorted({look.tenant for look in looks})
+        if len(tenants) > 1:
+            raise InvalidOption(
+                "tenant", tenant, f"one of those that have a process of {subject}: {', '.join(tenants)}"
+            )
+        attempts = self._jobs(subject, "attempt", tenant)
+        if not looks or looks[-1].status not in FINAL or _facts_of(attempts, 0).succeeded:
+            return False
+        key = f"{self._key(subject)}:again:{looks[-1].seq}"
+        owner = SYSTEM if tenants == [SYSTEM_TENANT] else tenants[0]
+        again = self._started(subject).using(tenant=owner, idempotency_key=key)
+        again.enqueue(subject=str(subject), after=attempts[-1].seq if attempts else 0)
+        return True
+
     def facts(self, subject: str | int, *, tenant: str | int | None = None) -> Facts:
         """What is known; of all tenants unless one is named, or in force."""
+        looks = self._jobs(subject, "supervisor", tenant)
+        after = msgspec.json.decode(looks[-1].payload, type=_Look).after if looks else 0
+        return _facts_of(self._jobs(subject, "attempt", tenant), after)
+
+    def _jobs(self, subject: str | int, part: str, tenant: str | int | None = None) -> list[Job]:
+        """Of the process, in their order."""
         jobs, before = list[Job](), None
-        where = JobFilter(correlation_id=self._key(subject), type=f"{self.name}.attempt")
+        where = JobFilter(correlation_id=self._key(subject), type=f"{self.name}.{part}")
         while True:
             page = self._app.jobs.list(where=where, tenant=tenant, before=before, limit=200)
             jobs += page.jobs
             if page.next is None:
-                return _facts_of(jobs)
+                return sorted(jobs, key=lambda job: job.seq)
             before = page.next
 
-    def _supervise(self, subject: str) -> str:
-        facts = self.facts(subject, tenant=current_job().tenant)
+    def _supervise(self, subject: str, after: int = 0) -> str:
+        """`after`: the last attempt before the process was started again."""
+        facts = _facts_of(self._jobs(subject, "attempt", current_job().tenant), after)
         decision = facts.decide(self._max_attempts)
         if decision == "attempt":
             self._work().using(
@@ -125,7 +153,8 @@ class Process:
             ).enqueue(subject=subject)
         elif decision != "wait":
             return decision
-        raise Snooze(min(self._cap_s, self._base_s * 2.0 ** min(facts.failures, 30)))
+        failures = facts.failures - facts.failures_before
+        raise Snooze(min(self._cap_s, self._base_s * 2.0 ** min(failures, 30)))
 
     def _started(self, subject: str | int) -> Any:
         self._work()
@@ -141,17 +170,26 @@ class Process:
         return check_key("subject", f"{self.name}:{subject}")
 
 
-def _facts_of(jobs: list[Job]) -> Facts:
-    ended = [msgspec.json.decode(job.result or "{}", type=_Ended) for job in jobs if job.status == "completed"]
-    lost = [job.last_error or job.status for job in jobs if job.status in ("dead", "cancelled")]
-    errors = [*(end.error for end in ended if end.error is not None), *lost]
+def _facts_of(jobs: list[Job], after: int) -> Facts:
+    ended = [
+        (job.seq, msgspec.json.decode(job.result or "{}", type=_Ended)) for job in jobs if job.status == "completed"
+    ]
+    failed = [(seq, end.error) for seq, end in ended if end.error is not None]
+    lost = [(job.seq, job.last_error or job.status) for job in jobs if job.status in ("dead", "cancelled")]
     return Facts(
         attempts=len(jobs),
-        failures=len(errors),
-        succeeded=any(end.error is None for end in ended),
-        refusal=next((end.error for end in ended if end.is_final), None),
-        errors=tuple(errors),
+        failures=len(failed) + len(lost),
+        succeeded=any(end.error is None for _, end in ended),
+        refusal=next((end.error for seq, end in ended if end.is_final and seq > after), None),
+        errors=tuple(error for _, error in (*failed, *lost)),
+        failures_before=sum(seq <= after for seq, _ in (*failed, *lost)),
     )
+
+
+class _Look(Struct):
+    """The payload of a supervisor's job."""
+
+    after: int = 0
 
 
 class _Ended(Struct):

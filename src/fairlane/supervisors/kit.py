@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -10,9 +11,11 @@ from msgspec import Struct
 from psycopg import sql as quoting
 
 from fairlane.client.settings.model import Settings
-from fairlane.errors import ConfigError
+from fairlane.errors import ConfigError, nearest
+from fairlane.stores.postgres.connection import Connection
 from fairlane.supervisors.contract import session
 
+_RESTARTS = "select from pg_catalog.pg_proc where proname = %s and pronamespace = to_regnamespace(quote_ident(%s))"
 _REFUSED = (psycopg.errors.InvalidParameterValue, psycopg.errors.UndefinedColumn)
 
 
@@ -66,6 +69,45 @@ class TaskError(Struct, frozen=True):
 def process_counts(settings: Settings) -> tuple[ProcessCounts, ...]:
     with session(settings) as conn:
         return tuple(ProcessCounts(*row) for row in conn.execute("select * from queues.process_counts()"))
+
+
+def restart_processes(
+    settings: Settings, process: str, subjects: Sequence[str], *, by: str, notes: str | None
+) -> dict[str, str | None]:
+    """Start the processes of these subjects again, each by itself; why one was refused, by its subject."""
+    answers: dict[str, str | None] = {}
+    with session(settings) as conn:
+        query = _restarts(conn, process, "restart_", "(%s, %s, %s)")
+        for subject in subjects:
+            try:
+                [(answers[subject],)] = conn.execute(query, (subject, notes, by)).fetchall()
+            except psycopg.DataError as error:
+                answers[subject] = error.diag.message_primary or str(error)
+    return answers
+
+
+def restart_stopped(settings: Settings, process: str, limit: int, *, by: str, notes: str | None) -> int:
+    """Start those that have stopped again, the first to stop first, all of them or none; how many."""
+    with session(settings) as conn:
+        [(number,)] = conn.execute(
+            _restarts(conn, process, "restart_stopped_", "(%s, %s, %s)"), (notes, by, limit)
+        ).fetchall()
+    return int(number)
+
+
+def _restarts(conn: Connection, process: str, verb: str, places: str) -> quoting.Composed:
+    domain, _, foo = process.partition(".")
+    known = conn.execute(_RESTARTS, (f"{verb}{foo}", domain)).fetchall()
+    if not known:
+        found = conn.execute("select process from queues.process_counts()").fetchall()
+        names = sorted(name for (name,) in found)
+        says = f"process {process!r} cannot be started again here"
+        if process in names:
+            step = f"it has no function {domain}.{verb}{foo}: call `queues.create_process` again, or write one"
+        else:
+            step = f"there are {', '.join(names) or 'no processes'}.{nearest(process, names)}"
+        raise ConfigError(f"{says}: {step}")
+    return quoting.SQL("select {}" + places).format(quoting.Identifier(domain, f"{verb}{foo}"))
 
 
 def last_errors(settings: Settings, limit: int) -> tuple[TaskError, ...]:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from tests.acceptance.scenes.channel_shell import Shell
 from tests.faults.eventually import eventually
 from tests.supervisors.gateways import MailServer
 from tests.supervisors.go_team import GoTeam, go_team
@@ -18,46 +16,6 @@ from tests.support.stores import Ground, ground
 
 __all__ = ["go_team", "ground"]
 pytestmark = pytest.mark.requirement("S1", "S3", "S4", "S10")
-
-APPLICATION = """
-import os
-from fairlane import Fairlane
-from fairlane.supervisors.channels import Channels
-from fairlane.supervisors.providers import SmtpMailer
-
-app = Fairlane()
-channels = Channels(app)
-channels.add("email", SmtpMailer("127.0.0.1", port=int(os.environ["SMTP_PORT"]), sender="shop@example.com", security="none"))
-"""
-
-
-class Shell:
-    """Commands as the team types them, in the folder of its application."""
-
-    def __init__(self, folder: Path, team: GoTeam, mail: MailServer) -> None:
-        (folder / "channels.py").write_text(APPLICATION)
-        self.folder = folder
-        self.environment = {**os.environ, "FAIRLANE_URL": team.dsn, "SMTP_PORT": str(mail.port)}
-
-    def run(self, *words: str, exits: int = 0) -> str:
-        command = [sys.executable, "-m", "fairlane", *words]
-        ran = subprocess.run(
-            command, cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=120, check=False
-        )
-        assert ran.returncode == exits, ran.stdout + ran.stderr
-        return ran.stdout + ran.stderr
-
-    @contextmanager
-    def worker(self) -> Iterator[None]:
-        command = [sys.executable, "-m", "fairlane", "worker", "--app", "channels:app", "--processes", "1"]
-        with (
-            (self.folder / "worker.log").open("w") as log,
-            subprocess.Popen(command, cwd=self.folder, env=self.environment, stdout=log, stderr=log) as worker,
-        ):
-            try:
-                yield
-            finally:
-                worker.terminate()
 
 
 @pytest.fixture
@@ -69,7 +27,7 @@ def mail() -> Iterator[MailServer]:
 
 @pytest.fixture
 def shell(tmp_path: Path, go_team: GoTeam, mail: MailServer) -> Shell:
-    return Shell(tmp_path, go_team, mail)
+    return Shell(tmp_path, go_team.dsn, mail.port)
 
 
 def test_a_team_that_has_the_go_worker_takes_this_one(

@@ -265,9 +265,10 @@ def _supervisors(settings: Settings) -> Iterator[Finding]:
     for kind in counts:
         if kind.last_stopped_at is not None and kind.last_stopped_at > since:
             says = f"{kind.process}: {kind.stopped} stopped without success, one in the last day"
-            yield Finding("supervisors", "warn", says, "see `fairlane supervisors list`, then start them again")
+            again = f"start them again: `fairlane supervisors restart {kind.process} --stopped`"
+            yield Finding("supervisors", "warn", says, f"see `fairlane supervisors errors`; {again}")
     if not findings:
-        yield Finding("supervisors", "ok", f"{sum(kind.open for kind in counts)} processes are open")
+        yield Finding("supervisors", "ok", f"open processes: {sum(kind.open for kind in counts)}")
 
 
 _ISOLATION: dict[str, tuple[State, str, str]] = {

@@ -1,4 +1,4 @@
-"""`fairlane supervisors`: make processes that a supervisor drives."""
+"""`fairlane supervisors`: make, examine and start again processes that a supervisor drives."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fairlane.cli.options import SuggestingGroup, at_store, lists, prints
-from fairlane.cli.output import FAILED, Column, Printer, plural
+from fairlane.cli.options import SuggestingGroup, acts, at_store, lists, prints
+from fairlane.cli.output import CONFLICT, FAILED, USAGE, Column, Failed, Printer, plural
 from fairlane.cli.target import At
 from fairlane.core.text import printable
 
@@ -83,6 +83,51 @@ def list_processes(at: At, out: Printer) -> None:
 
     found = process_counts(_postgres(at))
     out.listing("processes", found, COUNTS, empty="there are no processes: `fairlane supervisors new` makes one")
+
+
+@supervisors.command()
+@click.argument("process", metavar="DOMAIN.PROCESS")
+@click.argument("subjects", nargs=-1, metavar="[SUBJECT]...")
+@click.option("--stopped", is_flag=True, help="All that have stopped, instead of subjects.")
+@click.option(
+    "--limit", type=click.IntRange(1, 100_000), default=1000, show_default=True, help="How many with --stopped."
+)
+@acts
+@at_store
+@prints
+def restart(
+    process: str,
+    subjects: tuple[str, ...],
+    stopped: bool,
+    limit: int,
+    by: str,
+    notes: str | None,
+    at: At,
+    out: Printer,
+) -> None:
+    """Start processes again that have stopped, or whose supervisor is lost: `select DOMAIN.restart_PROCESS(SUBJECT)`.
+
+    A subject is the value of the column that the process is about. Its failures count from now on, and the supervisor
+    looks at once. Who did it and why is a fact, in `…_restarted`. A process that has succeeded is left alone.
+    """
+    from fairlane.supervisors import kit
+
+    if stopped == bool(subjects):
+        raise Failed("name subjects, or --stopped for all that have stopped", USAGE)
+    settings = _postgres(at)
+    if stopped:
+        number = kit.restart_stopped(settings, process, limit, by=by, notes=notes)
+        out.answer({"restarted": number}, f"started {plural(number, 'process')} of {process} again")
+        return
+    answers = kit.restart_processes(settings, process, subjects, by=by, notes=notes)
+    refused = {subject: why for subject, why in answers.items() if why is not None}
+    started = [subject for subject in answers if subject not in refused]
+    if out.as_json:
+        out.data({"restarted": started, "refused": refused})
+    for name in started if not out.as_json else ():
+        out.line(f"started {process} {name} again")
+    if refused:
+        raise Failed("; ".join(refused.values()), CONFLICT)
 
 
 @supervisors.command()

@@ -1,7 +1,8 @@
 -- process_counts: how many processes of each kind are open, succeeded and stopped, and what they failed with last.
 --
 -- A kind of process is known by its tables: foo_task, foo_attempt, foo_attempt_succeeded, foo_attempt_failed, whoever
--- made them. Which ones stopped is known where there is foo_stopped. Counted with the rights of the caller.
+-- made them. Which ones stopped is known where there is foo_stopped; one that was started again is open. Counted with
+-- the rights of the caller.
 create or replace function process_counts() returns table (
   process text, open bigint, succeeded bigint, stopped bigint, failed_attempts bigint, last_error text,
   last_failed_at timestamptz, last_stopped_at timestamptz
@@ -11,6 +12,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   _found    record;
+  _table    regclass;
   _stopped  text;
 begin
   for _found in
@@ -27,8 +29,12 @@ begin
     order by 1, 2
   loop
     process := _found.domain || '.' || _found.foo;
-    _stopped := case when to_regclass(format('%I.%I', _found.domain, _found.foo || '_stopped')) is null
-      then 'select null::bigint as %I, null::timestamptz as created_at where false' else 'select * from %2$I.%3$I' end;
+    _table := to_regclass(format('%I.%I', _found.domain, _found.foo || '_stopped'));
+    _stopped := case
+      when _table is null then 'select null::bigint as %I, null::timestamptz as created_at where false'
+      when not exists (select from pg_attribute where attrelid = _table and attname = 'restarts')
+        then 'select * from %2$I.%3$I'
+      else 'select * from %2$I.%3$I s where restarts = (select count(*) from %2$I.%4$I r where r.%1$I = s.%1$I)' end;
     execute format($sql$
       with stop as (%5$s), success as (
         select distinct a.%1$I as id from %2$I.%4$I s join %2$I.%6$I a using (%7$I)
@@ -40,8 +46,8 @@ begin
       from (select count(*) as n, max(created_at) as created_at,
               (select error_message from %2$I.%9$I order by created_at desc limit 1) from %2$I.%9$I) f$sql$,
       _found.foo || '_task_id', _found.domain, _found.foo || '_stopped', _found.foo || '_attempt_succeeded',
-      format(_stopped, _found.foo || '_task_id', _found.domain, _found.foo || '_stopped'), _found.foo || '_attempt',
-      _found.foo || '_attempt_id', _found.foo || '_task', _found.foo || '_attempt_failed')
+      format(_stopped, _found.foo || '_task_id', _found.domain, _found.foo || '_stopped', _found.foo || '_restarted'),
+      _found.foo || '_attempt', _found.foo || '_attempt_id', _found.foo || '_task', _found.foo || '_attempt_failed')
     into open, succeeded, stopped, failed_attempts, last_error, last_failed_at, last_stopped_at;
     return next;
   end loop;

@@ -29,12 +29,25 @@ create table if not exists {domain}.{foo}_attempt_failed (
   error_message text,
   created_at timestamptz not null default now()
 );
--- Given up: no further attempt can succeed, or there were too many.
+-- Given up: no further attempt can succeed, or there were too many. Once for each time it was started.
 create table if not exists {domain}.{foo}_stopped (
-  {foo}_task_id bigint primary key references {domain}.{foo}_task,
+  {foo}_task_id bigint not null references {domain}.{foo}_task,
   status text not null,
   error_message text not null,
   created_at timestamptz not null default now()
+);
+alter table {domain}.{foo}_stopped add column if not exists restarts integer not null default 0;
+alter table {domain}.{foo}_stopped drop constraint if exists {foo}_stopped_pkey;
+create unique index if not exists {foo}_stopped_once on {domain}.{foo}_stopped ({foo}_task_id, restarts);
+-- Started again by somebody. Failures of before count no more.
+create table if not exists {domain}.{foo}_restarted (
+  {foo}_task_id bigint not null references {domain}.{foo}_task,
+  restarts integer not null,
+  failed_attempts integer not null,
+  restarted_by text not null,
+  notes text,
+  created_at timestamptz not null default now(),
+  primary key ({foo}_task_id, restarts)
 );
 
 -- The same facts by their task.
@@ -74,19 +87,37 @@ language sql stable security definer set search_path = {domain}, pg_temp
 as $body$
   select count(*)::integer from {foo}_attempt a where a.{foo}_task_id = _{foo}_task_id
 $body$;
+create or replace function {domain}.count_{foo}_restarts(_{foo}_task_id bigint) returns integer
+language sql stable security definer set search_path = {domain}, pg_temp
+as $body$
+  select count(*)::integer from {foo}_restarted r where r.{foo}_task_id = _{foo}_task_id
+$body$;
+-- Since it was started, or started again.
+create or replace function {domain}.count_{foo}_new_failures(_{foo}_task_id bigint) returns integer
+language sql stable security definer set search_path = {domain}, pg_temp
+as $body$
+  select count_{foo}_failed_attempts(_{foo}_task_id) - coalesce(max(r.failed_attempts), 0)
+  from {foo}_restarted r where r.{foo}_task_id = _{foo}_task_id
+$body$;
+create or replace function {domain}.has_{foo}_stopped(_{foo}_task_id bigint) returns boolean
+language sql stable security definer set search_path = {domain}, pg_temp
+as $body$
+  select exists (
+    select from {foo}_stopped s
+    where s.{foo}_task_id = _{foo}_task_id and s.restarts = count_{foo}_restarts(_{foo}_task_id))
+$body$;
 create or replace function {domain}.is_{foo}_stuck({argument} {type}) returns boolean
 language sql stable security definer set search_path = {domain}, pg_temp
 as $body$
   select exists (
     select from {foo}_task t where t.{subject} = {argument} and not has_{foo}_succeeded_attempt(t.{foo}_task_id)
-      and (count_{foo}_failed_attempts(t.{foo}_task_id) >= {max_attempts}
-           or exists (select from {foo}_stopped s where s.{foo}_task_id = t.{foo}_task_id)))
+      and (count_{foo}_new_failures(t.{foo}_task_id) >= {max_attempts} or has_{foo}_stopped(t.{foo}_task_id)))
 $body$;
 $sql$, _names);
 end
 $$;
 
--- process_kickoff: starts a process once for its subject; a message says what is wrong with the input.
+-- process_kickoff: starts a process once for its subject, and again; a message says what is wrong with the input.
 create or replace function process_kickoff(_names jsonb) returns text
 language plpgsql immutable
 set search_path = pg_catalog, pg_temp
@@ -119,6 +150,57 @@ begin
   end if;
 end
 $body$;
+
+-- Starts it again after it has stopped, or where nobody looks after it any more. A look that still waits ends by
+-- itself.
+create or replace function {domain}.restart_{foo}(
+  {argument} {type}, _notes text default null, _by text default session_user, out validation_failure_message text
+)
+language plpgsql security definer set search_path = {domain}, pg_temp
+as $body$
+declare
+  _{foo}_task_id bigint;
+  _restarts integer;
+begin
+  select t.{foo}_task_id into _{foo}_task_id from {foo}_task t where t.{subject} = {argument} for no key update;
+  if not found then
+    validation_failure_message := format('no process of {name} %s was started', coalesce({argument}::text, 'null'));
+    return;
+  end if;
+  if has_{foo}_succeeded_attempt(_{foo}_task_id) then
+    validation_failure_message := format('the process of {name} %s has succeeded', {argument});
+    return;
+  end if;
+  _restarts := count_{foo}_restarts(_{foo}_task_id) + 1;
+  insert into {foo}_restarted ({foo}_task_id, restarts, failed_attempts, restarted_by, notes)
+  values (_{foo}_task_id, _restarts, count_{foo}_failed_attempts(_{foo}_task_id), coalesce(_by, session_user), _notes);
+  perform queues.enqueue('db_function', jsonb_build_object(
+    'task_type', 'db_function', 'db_function', '{domain}.{foo}_supervisor', '{foo}_task_id', _{foo}_task_id,
+    'restarts', _restarts));
+end
+$body$;
+
+-- The same for those that have stopped, the first to stop first; how many.
+create or replace function {domain}.restart_stopped_{foo}(
+  _notes text default null, _by text default session_user, _limit integer default 1000
+) returns integer
+language plpgsql security definer set search_path = {domain}, pg_temp
+as $body$
+declare
+  _stopped record;
+  _number integer := 0;
+begin
+  for _stopped in
+    select t.{subject} as subject from {foo}_stopped s join {foo}_task t using ({foo}_task_id)
+    where s.restarts = count_{foo}_restarts(s.{foo}_task_id) and not has_{foo}_succeeded_attempt(s.{foo}_task_id)
+    order by s.created_at, s.{foo}_task_id limit _limit
+  loop
+    perform restart_{foo}(_stopped.subject, _notes, _by);
+    _number := _number + 1;
+  end loop;
+  return _number;
+end
+$body$;
 $sql$, _names);
 end
 $$;
@@ -136,15 +218,18 @@ declare
 begin
   return queues.fill(format($sql$
 -- Grants. Who may start the process is yours to say:
---   grant usage on schema {domain} to app; grant execute on function {domain}.kickoff_{foo} to app;
+--   grant usage on schema {domain} to app;
+--   grant execute on function {domain}.kickoff_{foo}, {domain}.restart_{foo} to app;
 revoke all on function %s from public;
 grant usage on schema {domain} to worker_service_user;
 grant execute on function %s to worker_service_user;
 $sql$,
     (select string_agg('{domain}.' || f, ', ') from unnest(array[
       'has_{foo}_succeeded_attempt(bigint)', 'count_{foo}_failed_attempts(bigint)', 'count_{foo}_attempts(bigint)',
-      'is_{foo}_stuck({type})', 'kickoff_{foo}({type}, timestamptz)', 'after_{foo}(bigint, text)',
-      '{foo}_supervisor(jsonb)'] || _own || array(select h || '(jsonb)' from unnest(_handlers) h)) f),
+      'count_{foo}_restarts(bigint)', 'count_{foo}_new_failures(bigint)', 'has_{foo}_stopped(bigint)',
+      'is_{foo}_stuck({type})', 'kickoff_{foo}({type}, timestamptz)', 'restart_{foo}({type}, text, text)',
+      'restart_stopped_{foo}(text, text, integer)', 'after_{foo}(bigint, text)', '{foo}_supervisor(jsonb)']
+      || _own || array(select h || '(jsonb)' from unnest(_handlers) h)) f),
     (select string_agg('{domain}.' || f || '(jsonb)', ', ') from unnest('{foo}_supervisor'::text || _handlers) f)),
     _names);
 end

@@ -33,7 +33,7 @@ begin
   end if;
   _over := case
     when has_{foo}_succeeded_attempt(_attempt.{foo}_task_id) then 'already_succeeded'
-    when exists (select from {foo}_stopped where {foo}_task_id = _attempt.{foo}_task_id) then 'already_stopped'
+    when has_{foo}_stopped(_attempt.{foo}_task_id) then 'already_stopped'
     when exists (select from {foo}_attempt_failed where {foo}_attempt_id = _attempt.{foo}_attempt_id)
       then 'already_failed' end;
   if _over is not null then
@@ -65,7 +65,7 @@ begin
     return '{"status": "attempt_not_found"}';
   end if;
   perform from {foo}_task where {foo}_task_id = _attempt.{foo}_task_id for no key update;
-  if exists (select from {foo}_stopped where {foo}_task_id = _attempt.{foo}_task_id) then
+  if has_{foo}_stopped(_attempt.{foo}_task_id) then
     return '{"status": "already_stopped"}';
   end if;
   _has_succeeded := has_{foo}_succeeded_attempt(_attempt.{foo}_task_id);
@@ -100,8 +100,9 @@ begin
   values (_attempt.{foo}_attempt_id, _payload->>'error') on conflict do nothing;
   if _payload->>'validation_failure_message' is not null
     and not has_{foo}_succeeded_attempt(_attempt.{foo}_task_id) then
-    insert into {foo}_stopped ({foo}_task_id, status, error_message)
-    values (_attempt.{foo}_task_id, 'validation_failed', _payload->>'validation_failure_message')
+    insert into {foo}_stopped ({foo}_task_id, restarts, status, error_message)
+    values (_attempt.{foo}_task_id, count_{foo}_restarts(_attempt.{foo}_task_id), 'validation_failed',
+            _payload->>'validation_failure_message')
     on conflict do nothing;
     if found then
       perform after_{foo}(_attempt.{foo}_task_id, _payload->>'validation_failure_message');

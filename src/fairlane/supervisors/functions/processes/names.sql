@@ -55,7 +55,8 @@ begin
       using errcode = 'invalid_parameter_value';
   end if;
   if _column.attname in ('created_at', 'scheduled_at', 'validation_failure_message', 'task_type', 'before_handler',
-                         'success_handler', 'error_handler', _parts[2] || '_task_id', _parts[2] || '_attempt_id') then
+                         'success_handler', 'error_handler', 'restarts', 'notes', 'by', _parts[2] || '_task_id',
+                         _parts[2] || '_attempt_id') then
     raise exception 'subject %: a process has a % of its own; expected a column of another name',
       quote_literal(_subject), _column.attname using errcode = 'invalid_parameter_value';
   end if;

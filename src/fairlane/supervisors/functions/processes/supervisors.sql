@@ -5,7 +5,8 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   return queues.fill(replace($sql$
--- Called once when the process is over: `_error_message` is null if it succeeded. Yours to replace.
+-- Called once when the process is over: `_error_message` is null if it succeeded. Again for one that stops after it was
+-- started again. Yours to replace.
 do $own$ begin
 if to_regprocedure('{domain}.after_{foo}(bigint, text)') is null then
   create function {domain}.after_{foo}(_{foo}_task_id bigint, _error_message text) returns void
@@ -21,7 +22,9 @@ declare
   _max_attempts   constant integer := {max_attempts};
   _task           {foo}_task;
   _attempt_id     bigint;
+  _restarts       integer;
   _num_failures   integer;
+  _new_failures   integer;
   _num_attempts   integer;
   _next_check_at  timestamptz;
   _result         jsonb;
@@ -43,8 +46,12 @@ begin
   if has_{foo}_succeeded_attempt(_task.{foo}_task_id) then
     return '{"status": "succeeded"}';
   end if;
+  _restarts := count_{foo}_restarts(_task.{foo}_task_id);
+  if _payload->'restarts' < to_jsonb(_restarts) then  -- it was started again since: another look follows that
+    return '{"status": "succeeded"}';
+  end if;
   select jsonb_build_object('status', s.status) into _result from {foo}_stopped s
-  where s.{foo}_task_id = _task.{foo}_task_id;
+  where s.{foo}_task_id = _task.{foo}_task_id and s.restarts = _restarts;
   if found then
     return _result;
   end if;
@@ -63,19 +70,20 @@ begin
   end if;
 
   -- Compute
-  if _num_failures >= _max_attempts then
-    insert into {foo}_stopped ({foo}_task_id, status, error_message)
-    values (_task.{foo}_task_id, 'max_attempts_reached', format('%s attempts have failed', _num_failures));
-    perform after_{foo}(_task.{foo}_task_id, format('%s attempts have failed', _num_failures));
+  _new_failures := count_{foo}_new_failures(_task.{foo}_task_id);
+  if _new_failures >= _max_attempts then
+    insert into {foo}_stopped ({foo}_task_id, restarts, status, error_message)
+    values (_task.{foo}_task_id, _restarts, 'max_attempts_reached', format('%s attempts have failed', _new_failures));
+    perform after_{foo}(_task.{foo}_task_id, format('%s attempts have failed', _new_failures));
     return '{"status": "max_attempts_reached"}';
   end if;
-  _next_check_at := now() + least({cap_s}, {base_s} * 2.0 ^ least(_num_failures, 30)) * interval '1 second';
+  _next_check_at := now() + least({cap_s}, {base_s} * 2.0 ^ least(_new_failures, 30)) * interval '1 second';
 
   -- Output
   if _num_attempts = _num_failures then
     insert into {foo}_attempt ({foo}_task_id) values (_task.{foo}_task_id) returning {foo}_attempt_id into _attempt_id;
   end if;
-<output>  perform queues.enqueue('db_function', _payload, _next_check_at);
+<output>  perform queues.enqueue('db_function', _payload || jsonb_build_object('restarts', _restarts), _next_check_at);
   return '{"status": "succeeded"}';
 end
 $body$;
@@ -119,8 +127,8 @@ $sql$, _names) || queues.supervisor_sql(_names, $sql$  _attempt_id := coalesce(_
                                   'run_{foo} answered nothing'));
   end if;
   if _result ? 'validation_failure_message' then
-    insert into {foo}_stopped ({foo}_task_id, status, error_message)
-    values (_task.{foo}_task_id, 'validation_failed', _result->>'validation_failure_message');
+    insert into {foo}_stopped ({foo}_task_id, restarts, status, error_message)
+    values (_task.{foo}_task_id, _restarts, 'validation_failed', _result->>'validation_failure_message');
     perform after_{foo}(_task.{foo}_task_id, _result->>'validation_failure_message');
     return '{"status": "validation_failed"}';
   end if;
