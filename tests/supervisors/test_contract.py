@@ -95,6 +95,17 @@ def test_tasks_come_in_the_order_of_their_time_then_their_number_over_all_tenant
 
 
 @pytest.mark.requirement("S2")
+@pytest.mark.parametrize("tenants", ["aaaa", "abab", "bbaa"])
+def test_tasks_of_one_instant_come_in_the_order_of_their_numbers(db: Database, worker: Worker, tenants: str) -> None:
+    with db.owner.transaction():  # one transaction, one now()
+        for n, tenant in enumerate(tenants):
+            db.do("select set_config('fairlane.tenant', %s, true)", tenant)
+            db.do("select queues.enqueue('email', jsonb_build_object('n', %s::int))", n)
+    assert db.one("select count(distinct scheduled_at) from queues.task") == 1
+    assert [task[2]["n"] for task in iter(lambda: dequeue(worker), None)] == [0, 1, 2, 3]
+
+
+@pytest.mark.requirement("S2")
 def test_two_sessions_never_hold_one_task(db: Database, worker: Worker) -> None:
     db.do("select queues.enqueue('sms', jsonb_build_object('n', n)) from generate_series(1, 60) n")
     held: list[int] = []
