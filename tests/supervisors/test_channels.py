@@ -205,7 +205,7 @@ def test_a_task_whose_function_the_worker_may_not_run_waits_uncharged(office: Of
     [job] = office.app.jobs.list().jobs
     assert (job.status, job.attempts, job.error_type) == ("pending", 0, "HandlerRefused")
     why = office.app.jobs.why(job.id).reasons[0].says
-    assert why.startswith("it needs a function that the worker may run and is put off, uncharged")
+    assert why.startswith("it needs a function that the worker may run and has been put off, uncharged")
     [found] = examine_functions(office.app.runtime.settings)
     assert (found.function, found.state, found.waiting) == (name, "refused", 1)
 

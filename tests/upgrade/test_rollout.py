@@ -137,7 +137,7 @@ def test_versions_replace_each_other_in_both_directions_and_every_job_runs_uncha
         eventually(lambda fired=fired: len(rollout.scheduled()) > fired, 30)
         waiting = [job for job in rollout.put_off() if job.status == "pending"]
         [reason, *_] = rollout.web[1].jobs.why(waiting[0].id).reasons
-        assert reason.says.startswith("it needs newer code and is put off, uncharged"), reason
+        assert reason.says.startswith("it needs newer code and has been put off, uncharged"), reason
         forward = rollout.worker(2)
         eventually(rollout.is_finished, 120)
         assert forward.stop() == 0, forward.log()
