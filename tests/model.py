@@ -10,6 +10,7 @@ from tests.model_acts import People
 from tests.model_alerts import Watch
 from tests.model_breakers import Breakers
 from tests.model_claim import Claiming
+from tests.model_clock import SetBack
 from tests.model_facts import Record, own_failure, span
 from tests.model_limits import Limits
 from tests.model_schedules import Schedules
@@ -23,7 +24,7 @@ RECORDED_AS |= {"snoozed": "snoozed", "released": "released", "crashed": "lost"}
 COMPARED = ("type", "tenant", "queue", "priority", "payload", "idempotency_key", "dedup_key", "parent_id")
 
 
-class Model(Signals, People, Claiming, Limits, Tenants, Breakers, Schedules, Workers, Watch, Workflows):
+class Model(SetBack, Signals, People, Claiming, Limits, Tenants, Breakers, Schedules, Workers, Watch, Workflows):
     def __init__(self, clock: Clock | None = None) -> None:
         self.clock = clock or SystemClock()
         self.forget()
@@ -40,7 +41,7 @@ class Model(Signals, People, Claiming, Limits, Tenants, Breakers, Schedules, Wor
         self.forget_watch()
         self.signals: list[dict[str, Any]] = []
         self.limits, self.tenants, self.claims, self.tokens = {}, {}, [], []
-        self.flows = []
+        self.flows, self.examined_to, self.set_back = [], None, None
 
     def run(self, op: Any) -> Any:
         now = op.now or self.clock.now()
@@ -85,7 +86,8 @@ class Model(Signals, People, Claiming, Limits, Tenants, Breakers, Schedules, Wor
         due = spec.run_at or now + span(spec.delay_s or 0.0)
         self.last_seq += 1
         place = "held" if held else "ready" if due <= now else "scheduled"
-        self.jobs.append(Record(spec, self.last_seq, place, enqueued_at=now, first_due=due, due=due))
+        since = None if spec.run_at else now
+        self.jobs.append(Record(spec, self.last_seq, place, enqueued_at=now, first_due=due, due=due, since=since))
         return ops.Receipt(disposition="created", id=spec.id, seq=self.last_seq, held=held)
 
     def turn(self, op, now):
@@ -184,6 +186,7 @@ class Model(Signals, People, Claiming, Limits, Tenants, Breakers, Schedules, Wor
             r.place = "ready"
         else:
             r.place, r.due, r.awaits_retry = "scheduled", now + span(outcome.delay_s), kind == "retried"
+            r.since = now
             r.put_off = kind == "snoozed" and failure is not None
             if kind == "snoozed" and outcome.suspension:
                 self._suspend(r, outcome.suspension, lease.attempt, now)

@@ -78,6 +78,7 @@ class People(Reads):
             r.end_try("failed_by_hand", now, own_failure(r.spec.type, "FailedByHand", error_class, op.reason))
             if runs_again and not cancelled:
                 r.place, r.due, r.awaits_retry = "scheduled", now + span(op.retry_delay_s), True
+                r.since = now
             else:
                 r.finish("cancelled" if runs_again else "dead", now)
             return True
@@ -175,7 +176,8 @@ class People(Reads):
         self.last_seq += 1
         place = "ready" if due <= now else "scheduled"
         taken_along = {"steps": list(r.steps), "attempt": 1} if r.steps else {}
-        self.jobs.append(Record(spec, self.last_seq, place, enqueued_at=now, first_due=due, due=due, **taken_along))
+        new = Record(spec, self.last_seq, place, enqueued_at=now, first_due=due, due=due, since=now, **taken_along)
+        self.jobs.append(new)
         self.replace_job(r, self.jobs[-1])
         self._close(op, r, "retried", now)
         letter |= {"reprocess_count": letter["reprocess_count"] + 1, "reprocessed_as": spec.id}

@@ -43,6 +43,7 @@ class Record:
     enqueued_at: datetime
     first_due: datetime
     due: datetime
+    since: datetime | None = None  # what its due time counts from while it is scheduled; None: given as an instant
     attempt: int = 0
     attempts: int = 0
     crashes: int = 0
@@ -66,6 +67,10 @@ class Record:
 
     def __post_init__(self) -> None:
         self.band, self.rank = self.spec.band, self.spec.rank
+
+    def is_due(self, now: datetime) -> bool:
+        """Of one that was held: also if it was due when it was enqueued, whatever the clock said then."""
+        return self.due <= now or self.first_due <= self.enqueued_at
 
     @property
     def line(self) -> tuple[str, int, str]:

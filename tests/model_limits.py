@@ -166,7 +166,8 @@ class Limits:
             freed += here if most is None else here[: max(most - used, 0)]
         freed = freed[: max(op.limit, 0)]
         for r in freed:
-            r.place = "ready" if r.due <= now else "scheduled"
+            r.place = "ready" if r.is_due(now) else "scheduled"
+            r.since, r.due = None, min(r.due, now) if r.is_due(now) else r.due
         return ops.Unheld(count=len(freed))
 
     def age(self, op, now):

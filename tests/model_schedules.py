@@ -54,7 +54,7 @@ class Schedules:
         busy = any(r.spec.id == row.get("last_job_id") and not r.is_finished for r in self.jobs)
         if op.jobs and busy and row["spec"].overlap == "queue":
             return ops.Fired(outcome="waiting")
-        row |= {"next_at": op.next_at, "last_at": op.fired_at}
+        row |= {"next_at": op.next_at, "last_at": op.fired_at or row["last_at"]}
         if op.jobs and busy and row["spec"].overlap == "skip":
             return ops.Fired(outcome="skipped")
         made = tuple(self._put(spec, now).id for spec in op.jobs)

@@ -191,8 +191,9 @@ class Workflows:
                 for node in waiting[: max(limit - moved, 0)]:
                     record = node["job"]
                     if gate["state"] == "opening":
-                        record.place = "ready" if record.due <= now else "scheduled"
-                        record.due, record.attempt = max(record.due, now), int(bool(record.steps))
+                        record.place = "ready" if record.is_due(now) else "scheduled"
+                        record.due = now if record.is_due(now) else record.due
+                        record.since, record.attempt = None, int(bool(record.steps))
                     else:
                         record.finish("cancelled", now)
                         node["skipped"] = gate["state"] == "skipping"

@@ -274,11 +274,11 @@ WORKERS_OWN = {
         ops.Age,
         ops.DropResults,
     ),
-    *(ops.RecordStep, ops.ReadSteps, ops.TakeSignal, ops.Deliver),
+    *(ops.RecordStep, ops.ReadSteps, ops.TakeSignal, ops.Deliver, ops.BringBack),
     *(ops.AddTenants, ops.ReadWeights, ops.Fire, ops.Retain, ops.ForgetOld, ops.TakeDuty, ops.SaveAlerts),
     *(ops.RollUpEnqueued, ops.ReadUnsealed, ops.SealAudit, ops.AddEvents),
 }
-EVERYBODYS = {ops.Check, ops.Admit, ops.Report, ops.ListBreakers, ops.ListWorkers}
+EVERYBODYS = {ops.Check, ops.ReadSetBack, ops.Admit, ops.Report, ops.ListBreakers, ops.ListWorkers}
 BY_THE_ENQUEUE_CALL = {ops.Enqueue, ops.EnqueueWorkflow, ops.Emit, ops.TakeTokens, ops.HasTenants}
 """Inside a job refused for another tenant (below); outside, `using(tenant=…)` is how an application says for whom it enqueues."""
 OF_THE_API = {

@@ -14,6 +14,7 @@ from fairlane.core.ops import (
     ALL_TENANTS,
     LOG_LINES,
     AddStats,
+    BringBack,
     Cancel,
     CaughtException,
     Lapse,
@@ -22,6 +23,7 @@ from fairlane.core.ops import (
     ListWorkers,
     Note,
     PauseClaims,
+    ReadSetBack,
     ReadStats,
     Renew,
     ReportExceptions,
@@ -32,7 +34,7 @@ from fairlane.core.ops import (
     Start,
     StatRow,
 )
-from fairlane.testing.conformance.samples import NOON, crashed
+from fairlane.testing.conformance.samples import NOON, OUTCOMES, crashed
 from fairlane.testing.conformance.scene import wanting
 from tests.stateful.machine import Lives
 from tests.stateful.strategies import QUEUES, TENANTS, TYPES, scopes, specs
@@ -73,6 +75,24 @@ class InterruptedLives(Lives):
         paused = self.run(ListPauses()).pauses
         kind, name = (paused[0].kind, paused[0].name) if paused else what
         self.run(ResumeClaims(kind=kind, name=name, by="ada", notes="n"))
+
+    @rule(data=st.data(), ahead_s=st.sampled_from((40.0, 3600.0)), noticed=st.booleans(), gone=st.booleans())
+    def the_clock_goes_ahead_and_is_set_back(
+        self, data: st.DataObject, ahead_s: float, noticed: bool, gone: bool
+    ) -> None:
+        self.now += timedelta(seconds=ahead_s)
+        jobs = data.draw(st.lists(specs(self.making, self.now, list(self.specs)), max_size=3), label="jobs")
+        self.put(jobs)
+        if not gone:
+            self.run(Renew(worker=self.workers[-1], lease_s=15.0))
+            for worker, lease in self.running(data)[:2]:
+                self.touched.add(lease.id)
+                self.turn(data, worker=worker, outcomes=[data.draw(st.sampled_from(list(OUTCOMES.values())))(lease)])
+        self.now -= timedelta(seconds=ahead_s)
+        done = self.run(BringBack(behind_s=ahead_s if noticed else None))
+        assert not done.more
+        self.run(ReadSetBack())
+        self.claim(data)
 
     def running(self, data: st.DataObject) -> list[tuple[WorkerId, Lease]]:
         """Attempts that run: whoever is there, else some that begin now."""

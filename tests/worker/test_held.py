@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from fairlane.client.handle import Handle
+from fairlane.core.clock import SystemClock
 from fairlane.core.ops import Reclaim
 from fairlane.core.profiles import ANY, Lane
 from fairlane.worker import watchdog
@@ -82,6 +83,30 @@ def test_a_job_held_so_long_that_others_may_have_it_does_not_begin_here(
         assert len(lane.ran) == 23
         lane.go_on.set()
         await eventually(lambda: not lane.engine.state.busy())
+        lane.engine.stop()
+        await running
+        assert sorted(lane.ran) == list(range(23))
+
+    asyncio.run(story())
+
+
+@pytest.mark.requirement("W5")
+def test_jobs_claimed_ahead_go_back_when_the_stores_clock_is_set_back(
+    works: Works, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By that clock their leases last for an hour; the store lets them begin anew, and gives them to others sooner."""
+    monkeypatch.setattr(watchdog, "HELD_S", 3600.0)
+
+    async def story() -> None:
+        works.time.ahead_s = 3600.0
+        lane = Clogged(works)
+        lane.engine.state.monotonic = SystemClock().monotonic
+        running = await lane.start()
+        lane.state.is_clogged = True  # so that it does not claim them anew
+        works.time.ahead_s = 0.0
+        await eventually(lambda: not lane.state.held)
+        await works.engine(ONE, drain=True).run()
+        lane.go_on.set()
         lane.engine.stop()
         await running
         assert sorted(lane.ran) == list(range(23))

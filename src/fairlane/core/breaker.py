@@ -108,6 +108,16 @@ def report(breaker: BreakerRecord, policy: BreakerPolicy, *, failed: bool, now: 
     return replace(breaker, failures=0, updated_at=now) if breaker.failures else breaker
 
 
+def begun_by(breaker: BreakerRecord, now: datetime) -> BreakerRecord:
+    """The breaker after the clock was set back to `now`: what began in the future begins now."""
+    retry_at = breaker.retry_at
+    if retry_at is not None and breaker.opened_at is not None and breaker.opened_at > now:
+        retry_at = now + (retry_at - breaker.opened_at)
+    names = ("opened_at", "half_opened_at", "last_failure_at", "updated_at")
+    instants = {name: at and min(at, now) for name in names for at in [getattr(breaker, name)]}
+    return replace(breaker, retry_at=retry_at, **instants)
+
+
 def reset(breaker: BreakerRecord, now: datetime) -> BreakerRecord:
     return BreakerRecord(name=breaker.name, last_failure_at=breaker.last_failure_at, updated_at=now)
 

@@ -12,7 +12,7 @@ from fairlane.client.logs import GuardedLogger, OutageLog
 from fairlane.core.attempt_sums import AttemptStatistics
 from fairlane.core.ids import LeaseKey, WorkerId
 from fairlane.core.job import Lease
-from fairlane.core.ops import Start
+from fairlane.core.ops import CLOCK_HELD_S, Start
 from fairlane.core.ops.turn import START_BY_S
 from fairlane.core.outcome import Completed, Outcome, Released, leaves_no_record
 from fairlane.worker.attempts import PreparedTask, PutOffs
@@ -26,6 +26,16 @@ log = GuardedLogger("fairlane.worker")
 MARGIN_S = 5.0
 """A held job begins at least this long before its lease ends: later it may belong to another worker."""
 TRUSTED_S = START_BY_S - MARGIN_S
+AHEAD_S = 10.0
+"""A store's clock that goes ahead by more than this beside ours is worth a line in the log."""
+SET_BACK = (
+    "the store's clock was set back by %.0f s: delays, retries, leases and rates that it had let begin in the future "
+    "begin now, and times shown from then lie ahead. If it is wrong now, set it right: nothing waits for the old time"
+)
+SET_AHEAD = (
+    "the store's clock went ahead by %.0f s: what is due by then runs now, and leases may have lapsed. If it is wrong "
+    "now, set it right: nothing will wait for this time"
+)
 
 
 class WorkerState:
@@ -66,8 +76,9 @@ class WorkerState:
         """No more claims; held jobs are released."""
         self.closing = False
         """The slots themselves are being ended."""
-        self._store_time: tuple[datetime, float] | None = None
-        """The store's time, and the earliest it can have been on our clock."""
+        self._store_time: tuple[datetime, float, float] | None = None
+        """The store's time, and the earliest and the latest it can have been on our clock."""
+        self._set_back_s = 0.0
         self.started = 0
         self.ended = 0
         self.isolated: frozenset[tuple[str, str]] = frozenset()
@@ -118,9 +129,40 @@ class WorkerState:
             return sys.maxsize
         return self.config.max_jobs - self.started - sum(len(lane.held) + lane.gathered for lane in self.lanes)
 
-    def set_store_time(self, now: datetime, sent_s: float) -> None:
-        """The store's time, from the answer to a Turn sent at `sent_s`."""
-        self._store_time = now, sent_s
+    def set_store_time(self, now: datetime, sent_s: float, answered_s: float) -> None:
+        """The store's time, from the answer to a Turn; notices by our own clock where the store's was set."""
+        if self._store_time is not None:
+            at, earliest_s, latest_s = self._store_time
+            passed_s = (now - at).total_seconds()
+            if (behind_s := sent_s - latest_s - passed_s) > CLOCK_HELD_S:
+                log.warning(SET_BACK, behind_s)
+                self.note_set_back(behind_s)
+                self._give_back_all()
+                self.forget_lines()
+            elif (ahead_s := passed_s - (answered_s - earliest_s)) > AHEAD_S:
+                log.warning(SET_AHEAD, ahead_s)
+        self._store_time = now, sent_s, answered_s
+
+    def note_set_back(self, behind_s: float) -> None:
+        """The store's clock was set back by so much, for the duty `clock` to deal with."""
+        self._set_back_s = max(behind_s, self._set_back_s)
+
+    def take_set_back(self) -> float | None:
+        """By how much the store's clock was set back since this was last asked; None: it was not."""
+        behind_s, self._set_back_s = self._set_back_s, 0.0
+        return behind_s or None
+
+    def _give_back_all(self) -> None:
+        """What has not begun: how long its leases last was said by a clock that was wrong."""
+        for lane in self.lanes:
+            self.give_back(lane, lambda _: True)
+            lane.give_back_gathered()
+
+    def forget_lines(self) -> None:
+        """Claim from the heads of all lines: due times of ready jobs have changed."""
+        for lane in self.lanes:
+            lane.planner.forget()
+        self.wake()
 
     def has_turned_within(self, span_s: float) -> bool:
         """Whether a Turn sent within the last `span_s` seconds was answered."""
@@ -130,7 +172,7 @@ class WorkerState:
         """How long a lease lasts at least, by our clock."""
         if self._store_time is None:
             return 0.0
-        at, sent_s = self._store_time
+        at, sent_s, _ = self._store_time
         return (lease.deadline_at - at).total_seconds() - (now_s - sent_s)
 
     def may_begin(self, lane: LaneState, lease: Lease, now_s: float) -> bool:

@@ -120,7 +120,7 @@ class TurnLoop:
             raise
         self.answered_s = state.monotonic()
         state.outage.answered()
-        state.set_store_time(answer.now, sent_s)
+        state.set_store_time(answer.now, sent_s, self.answered_s)
         state.events.settled(turn.outcomes, (refusal.key for refusal in answer.refused))
         by_lane: dict[str, list[Lease]] = {}
         for lease in answer.leases:

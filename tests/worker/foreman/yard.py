@@ -142,6 +142,14 @@ async def fail() -> None:
     raise ConnectionError("the other side is away")
 
 
+@app.task(name="yard.stumble", retry=Retry(max_attempts=3, delays=(4.0,)))
+async def stumble() -> None:
+    """Fails the first time."""
+    diary("began")
+    if current_job().attempt == 1:
+        raise ConnectionError("the other side is away")
+
+
 class RaisingHandler(logging.Handler):
     def handle(self, record: logging.LogRecord) -> bool:
         raise SystemExit(f"no handler takes {record.name}")

@@ -18,6 +18,7 @@ from fairlane.cli.output import FAILED, Printer, distance, plural
 from fairlane.cli.target import At, isolator_of, schema_of, spool_depth, sqlite_file, without_fallback
 from fairlane.client.app import Fairlane
 from fairlane.core.clock import SystemClock
+from fairlane.core.ops import ReadSetBack
 from fairlane.core.text import one_line
 from fairlane.core.workflows import RESULT_KEY, WORKFLOW_HEADER
 from fairlane.errors import (
@@ -298,6 +299,11 @@ def _health(client: Fairlane) -> Iterator[Finding]:
     state: State = "fail" if off_s > SKEW_FAIL_S else "warn" if off_s > SKEW_WARN_S else "ok"
     says = "within a moment of this machine's" if state == "ok" else f"{skew_s:+.1f} s from this machine's"
     yield Finding("clock", state, says, "" if state == "ok" else "let both follow NTP; the store's clock decides")
+    past = client.runtime.store.run(ReadSetBack())
+    if past.at is not None and past.now < past.at + timedelta(seconds=past.behind_s):
+        says = f"the store's clock was set back by {past.behind_s:.0f} s at {past.at:%Y-%m-%d %H:%M:%S} UTC: delays, "
+        says += "retries and leases of the time before began anew, and times shown from then may lie ahead"
+        yield Finding("clock", "warn", says, "keep the clock right, by NTP for instance")
 
 
 def _concerns(client: Fairlane) -> Iterator[Finding]:

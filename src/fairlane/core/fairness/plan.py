@@ -180,6 +180,11 @@ class ClaimPlanner:
         self._place, self._lines = None, {}
         self._rests.clear()
 
+    def forget(self) -> None:
+        """Begin at the heads of all lines: the due times that their marks go by were changed."""
+        self._forget_lines()
+        self._claimed, self._searcher = Claimed(), Searcher(self._queues)
+
     def in_order(self, leases: list[Lease], now_s: float) -> list[Lease]:
         """Held jobs in the order in which they should begin."""
         return self.accounts.in_order(leases, now_s, self._urgency)

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import ClassVar, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from fairlane.core.ops.base import Act, Op
 
@@ -35,6 +36,11 @@ class Alert(Struct, frozen=True, kw_only=True):
     """When people were notified that it fires; None: nobody was, as while its rule is silenced."""
     version: int
     """Grows with every change."""
+
+    def begun_by(self, now: datetime) -> Alert:
+        """The alert after the clock was set back to `now`: what began in the future begins now."""
+        names = ("since", "fired_at", "resolved_at", "told_at")
+        return replace(self, **{name: at and min(at, now) for name in names for at in [getattr(self, name)]})
 
 
 class Silence(Struct, frozen=True, kw_only=True):

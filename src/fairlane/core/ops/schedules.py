@@ -81,16 +81,17 @@ class Fired(Struct, frozen=True, kw_only=True):
 class Fire(Op[Fired], frozen=True, kw_only=True):
     """Move a schedule from `expected_at` on to `next_at`, enqueueing `jobs`, in one commit.
 
-    `last_at` becomes `fired_at` and `last_job_id` the last of the jobs. Jobs carry the idempotency key
-    `schedule:<name>:<nominal time>`: should such a job be there already, it stands for the firing. With no jobs
-    (nothing made up for) it only moves on, `fired`, whatever its overlap says, and `last_job_id` stays. `skipped` sets
-    `last_at`, too. The last job is unfinished while it is there and not done. Jobs made wake waiting workers.
+    `last_at` becomes `fired_at` (None leaves it: it only gets another time) and `last_job_id` the last of the jobs.
+    Jobs carry the idempotency key `schedule:<name>:<nominal time>`: should such a job be there already, it stands for
+    the firing. With no jobs (nothing made up for) it only moves on, `fired`, whatever its overlap says, and
+    `last_job_id` stays. `skipped` sets `last_at`, too. The last job is unfinished while it is there and not done. Jobs
+    made wake waiting workers.
     """
 
     name: str
     expected_at: datetime
     jobs: tuple[JobSpec, ...]
-    fired_at: datetime
+    fired_at: datetime | None
     next_at: datetime | None
 
 

@@ -1,15 +1,20 @@
-"""Whether the server can be trusted with jobs: what it does when its memory is full, and what it writes to disk."""
+"""Whether the server can be trusted with jobs, and what follows when its clock is set back."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from fairlane.core.ops import Check, Health
+import msgspec
+from msgspec.structs import replace
+
+from fairlane.core.breaker import BreakerRecord, begun_by
+from fairlane.core.limits import StoredLimit
+from fairlane.core.ops import CLOCK_HELD_S, Alert, BringBack, BroughtBack, Check, Health, ReadSetBack, SetBack
 from fairlane.errors import ConfigError, StoreUnavailable
-from fairlane.stores.instants import from_us
+from fairlane.stores.instants import from_us, maybe_from_us, span_us
 from fairlane.stores.redis.errors import STORE, UNUSABLE
-from fairlane.stores.redis.steps import Commands, Steps, Work, handles
+from fairlane.stores.redis.steps import Commands, Script, Steps, Work, document, handles, pack, texts
 
 FORMAT = 1
 """Of the keys; a server that newer code has written to says a higher one."""
@@ -39,10 +44,6 @@ REPLICATED = (
     "a replica that takes over lacks what had not reached it, and this server takes jobs also while no replica does: "
     "a failover may lose what was acknowledged; set min-replicas-to-write to 1, which limits that to the last seconds "
     "(min-replicas-max-lag)"
-)
-CLOCK_BEHIND = (
-    "the server's clock is {seconds:.0f} s behind the latest instant this installation has seen, and time stands still "
-    "here until it catches up; correct the clock, or if it was ahead once, send the server: HDEL {tag}:meta latest"
 )
 REPLICA = (
     "the server is a replica of {primary} and takes no writes; name the primary in the url, or wait until it is one"
@@ -87,8 +88,8 @@ def skip_numbers(work: Work, facts: dict[str, str]) -> Steps[None]:
 
 @handles
 def check(work: Work, op: Check) -> Steps[Health]:
-    [latest] = yield from work.read(("HGET", "meta", "latest"), watch=False)
-    [info, time] = yield Commands((("INFO",), ("TIME",)))
+    yield from work.read(watch=False)
+    [info] = yield Commands((("INFO",),))
     settings = yield Commands((("CONFIG", "GET", "appendfsync"), ("CONFIG", "GET", "save")), optional=True)
     facts = facts_of(info)
     if facts.get("role") == "slave":
@@ -101,9 +102,6 @@ def check(work: Work, op: Check) -> Steps[Health]:
     if facts.get("maxmemory_policy", "noeviction") != "noeviction":
         sentence = EVICTS_LATER if facts.get("maxmemory", "0") == "0" else EVICTS
         degraded.append(sentence.format(policy=facts["maxmemory_policy"]))
-    behind_us = int(latest or 0) - (int(time[0]) * 1_000_000 + int(time[1]))
-    if behind_us > 2_000_000:
-        degraded.append(CLOCK_BEHIND.format(seconds=behind_us / 1e6, tag=work.tag))
     name = f"Valkey {facts['valkey_version']}" if "valkey_version" in facts else f"Redis {facts.get('redis_version')}"
     return Health(
         now=from_us(work.now),
@@ -133,3 +131,43 @@ def _losses(appendonly: bool, fsync: str | None, save: str | None) -> Iterator[s
 def _setting(reply: Any) -> str | None:
     """None: this user may not ask."""
     return reply[1].decode() if isinstance(reply, list) and len(reply) == 2 else None
+
+
+@handles
+def bring_back(work: Work, op: BringBack) -> Steps[BroughtBack]:
+    call = {"behind": span_us(op.behind_s or 0.0), "held": span_us(CLOCK_HELD_S), "limit": max(op.limit, 0)}
+    now, behind_us, moved, more = yield Script("set_back", (work.instant(), pack(call)))
+    if int(behind_us) > 0:
+        yield from _begin_documents(work)
+    return BroughtBack(now=from_us(int(now)), behind_s=int(behind_us) / 1e6, moved=moved, more=bool(more))
+
+
+def _begin_documents(work: Work) -> Steps[None]:
+    """Breakers, alerts and limits: what began in the future begins now."""
+    breakers, alerts, limits = yield from work.read(("HGETALL", "breaker"), ("HGETALL", "alert"), ("HGETALL", "limit"))
+    now = from_us(work.now)
+    for name, text in _fields(breakers):
+        breaker = msgspec.json.decode(text, type=BreakerRecord)
+        if (begun := begun_by(breaker, now)) != breaker:
+            work.do("HSET", "breaker", name, document(begun))
+    for name, text in _fields(alerts):
+        alert = msgspec.json.decode(text, type=Alert)
+        if (changed := alert.begun_by(now)) != alert:
+            work.do("HSET", "alert", name, document(changed))
+    for name, text in _fields(limits):
+        kept = msgspec.json.decode(text, type=StoredLimit)
+        if kept.paused_until is not None and kept.paused_until > now:
+            work.do("HSET", "limit", name, document(replace(kept, paused_until=None)))
+            work.do("HINCRBY", "meta", "limits_version", 1)
+    yield from work.commit()
+
+
+def _fields(reply: list[bytes]) -> Iterator[tuple[str, bytes]]:
+    return zip(texts(reply[::2]), reply[1::2], strict=True)
+
+
+@handles
+def read_set_back(work: Work, op: ReadSetBack) -> Steps[SetBack]:
+    [[at, behind_us]] = yield from work.read(("HMGET", "meta", "set_back_at", "set_back_by"), watch=False)
+    at = maybe_from_us(None if at is None else int(at))
+    return SetBack(now=from_us(work.now), at=at, behind_s=int(behind_us or 0) / 1e6)

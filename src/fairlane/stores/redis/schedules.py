@@ -87,12 +87,12 @@ def fire(work: Work, op: Fire) -> Steps[Fired]:
     if op.jobs and overlap != "allow" and (yield from _is_unfinished(work, schedule.last_job_id)):
         if overlap == "queue":
             return Fired(outcome="waiting")
-        _keep(work, replace(schedule, next_at=op.next_at, last_at=op.fired_at))
+        _keep(work, replace(schedule, next_at=op.next_at, last_at=op.fired_at or schedule.last_at))
         yield from work.commit()
         return Fired(outcome="skipped")
     ids = yield from _put(work, op.jobs)
     last_job_id = ids[-1] if ids else schedule.last_job_id
-    _keep(work, replace(schedule, next_at=op.next_at, last_at=op.fired_at, last_job_id=last_job_id))
+    _keep(work, replace(schedule, next_at=op.next_at, last_at=op.fired_at or schedule.last_at, last_job_id=last_job_id))
     yield from work.commit()
     return Fired(outcome="fired", job_ids=tuple(ids))
 

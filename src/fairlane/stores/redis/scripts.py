@@ -48,6 +48,7 @@ _PARTS = {
     "leases": ("waits", "attempts", "nodes"),
     "limits": ("waits", "attempts"),
     "signals": ("waits", "attempts"),
+    "set_back": ("waits", "attempts"),
     "workflows": ("waits", "attempts", "nodes"),
     "retention": ("wanted_results",),
     "results": ("wanted_results",),

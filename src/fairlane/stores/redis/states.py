@@ -80,6 +80,7 @@ class JobState(Struct, frozen=True, kw_only=True, array_like=True):
     """Scheduled, and waits for a signal of these names."""
     worker: str | None = None
     leased: int | None = None
+    """Of one that is scheduled: what its due time is counted from; None where that was given as an instant."""
     deadline: int | None = None
     cancel: bool | None = None
     finished: int | None = None

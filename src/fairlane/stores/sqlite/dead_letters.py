@@ -56,8 +56,8 @@ insert into fairlane_ready (seq, queue, band, tenant, rank, due_at, type, attemp
 select seq, queue, band, tenant, rank, due_at, type, ?, 0, 0, 0 from fairlane_job where seq = ?
 """
 _SCHEDULED = """
-insert into fairlane_scheduled (seq, queue, tenant, failed, due_at, attempt, attempts, crashes, suspect)
-select seq, queue, tenant, 0, due_at, ?, 0, 0, 0 from fairlane_job where seq = ?
+insert into fairlane_scheduled (seq, queue, tenant, failed, due_at, since, attempt, attempts, crashes, suspect)
+select seq, queue, tenant, 0, due_at, enqueued_at, ?, 0, 0, 0 from fairlane_job where seq = ?
 """
 _GROUPS = """
 with found as materialized (

@@ -45,8 +45,8 @@ insert into fairlane_ready (seq, queue, band, tenant, rank, due_at, type, attemp
 values (?, ?, ?, ?, ?, ?, ?, 0, 0, 0, 0)
 """
 _SCHEDULED = """
-insert into fairlane_scheduled (seq, queue, tenant, failed, due_at, attempt, attempts, crashes, suspect)
-values (?, ?, ?, 0, ?, 0, 0, 0, 0)
+insert into fairlane_scheduled (seq, queue, tenant, failed, due_at, since, attempt, attempts, crashes, suspect)
+values (?, ?, ?, 0, ?, ?, 0, 0, 0, 0)
 """
 
 
@@ -142,7 +142,8 @@ def write(tx: Transaction, spec: JobSpec, *, held: bool = False, line: str | Non
     elif due_at <= tx.now:
         tx.db.execute(_READY, (seq, spec.queue, band, spec.tenant, rank, due_at, spec.type))
     else:
-        tx.db.execute(_SCHEDULED, (seq, spec.queue, spec.tenant, due_at))
+        since = tx.now if spec.run_at is None else None
+        tx.db.execute(_SCHEDULED, (seq, spec.queue, spec.tenant, due_at, since))
     if spec.idempotency_key is not None:
         tx.db.execute("insert into fairlane_idempotency_key values (?, ?, ?)", (spec.tenant, spec.idempotency_key, seq))
     if spec.dedup_key is not None:

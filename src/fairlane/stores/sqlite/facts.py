@@ -98,8 +98,9 @@ select j.seq, j.queue, {BAND.format(aged="?6")}, j.tenant, {RANK.format(aged="?6
 from fairlane_job j where j.seq = ?7
 """  # noqa: S608
 _SCHEDULED = """
-insert into fairlane_scheduled (seq, queue, tenant, failed, put_off, due_at, attempt, attempts, crashes, suspect, aged)
-select seq, queue, tenant, ?, ?, ?, ?, ?, ?, ?, ? from fairlane_job where seq = ?
+insert into fairlane_scheduled
+  (seq, queue, tenant, failed, put_off, since, due_at, attempt, attempts, crashes, suspect, aged)
+select seq, queue, tenant, ?, ?, ?, ?, ?, ?, ?, ?, ? from fairlane_job where seq = ?
 """
 _ATTEMPT = "insert into fairlane_attempt values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _DONE = "insert into fairlane_done values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -118,10 +119,13 @@ def make_ready(tx: Transaction, jobs: Sequence[WaitingJob]) -> None:
         tx.db.executemany(_READY, [(due_at, *counters, seq) for seq, due_at, counters in jobs])
 
 
-def schedule(tx: Transaction, jobs: Sequence[WaitingJob], *, failed: bool, put_off: bool = False) -> None:
-    """`failed`: they wait for a retry; `put_off`: for another worker."""
+def schedule(
+    tx: Transaction, jobs: Sequence[WaitingJob], *, failed: bool, put_off: bool = False, spans: bool = True
+) -> None:
+    """`failed`: they wait for a retry; `put_off`: for another worker. `spans`: their due times are so long from now."""
     if jobs:
-        rows = [(int(failed), int(put_off), due_at, *counters, seq) for seq, due_at, counters in jobs]
+        since = tx.now if spans else None
+        rows = [(int(failed), int(put_off), since, due_at, *counters, seq) for seq, due_at, counters in jobs]
         tx.db.executemany(_SCHEDULED, rows)
 
 

@@ -13,14 +13,15 @@ from fairlane.stores.sqlite.transaction import Transaction, as_list, change
 _NEXT_QUEUE = "select min(queue) from fairlane_held where queue > ?"
 _NEXT_TENANT = "select min(tenant) from fairlane_held where queue = ? and tenant > ?"
 _FIRST = """
-select h.seq, j.due_at from fairlane_held h cross join fairlane_job j on j.seq = h.seq
-where h.queue = ? and h.tenant = ? order by h.seq limit ?
+select h.seq, j.due_at <= ?1 or j.due_at <= j.enqueued_at
+from fairlane_held h cross join fairlane_job j on j.seq = h.seq
+where h.queue = ?2 and h.tenant = ?3 order by h.seq limit ?4
 """
 _UNHOLD = "delete from fairlane_held where seq in (select value from json_each(?))"
 _READY = """
 insert into fairlane_ready (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect)
-select j.seq, j.queue, j.band, j.tenant, j.rank, j.due_at, j.type, 0, 0, 0, 0
-from json_each(?) c cross join fairlane_job j on j.seq = c.value
+select j.seq, j.queue, j.band, j.tenant, j.rank, min(j.due_at, ?2), j.type, 0, 0, 0, 0
+from json_each(?1) c cross join fairlane_job j on j.seq = c.value
 """
 _SCHEDULED = """
 insert into fairlane_scheduled (seq, queue, tenant, failed, due_at, attempt, attempts, crashes, suspect)
@@ -56,10 +57,10 @@ def unhold(tx: Transaction, op: Unhold) -> Unheld:
     for queue, tenant in _lines(tx):
         most = None if applicable is None else applicable.force.terms(tenant, queue).waiting
         room = left if most is None else min(left, most - count_waiting(tx, tenant, queue, most, held=False))
-        freed = tx.db.execute(_FIRST, (queue, tenant, room)) if room > 0 else []
-        due = [seq for seq, due_at in freed if due_at <= tx.now]
-        tx.db.execute(_READY, (as_list(due),))
-        tx.db.execute(_SCHEDULED, (as_list([seq for seq, due_at in freed if due_at > tx.now]),))
+        freed = tx.db.execute(_FIRST, (tx.now, queue, tenant, room)) if room > 0 else []
+        due = [seq for seq, is_due in freed if is_due]
+        tx.db.execute(_READY, (as_list(due), tx.now))
+        tx.db.execute(_SCHEDULED, (as_list([seq for seq, is_due in freed if not is_due]),))
         tx.db.execute(_UNHOLD, (as_list([seq for seq, _ in freed]),))
         if due:
             queues.add(queue)

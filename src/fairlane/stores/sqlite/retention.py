@@ -127,7 +127,8 @@ def purge(tx: Transaction, op: Purge) -> Purged:
     for table in (*JOB_TABLES, *others, *_PAUSES, *_WATCHING, *_LIMITS, *_WORKFLOWS):
         tx.db.execute(f"delete from fairlane_{table}")  # noqa: S608
     tx.db.execute(
-        "delete from fairlane_meta where name in ('purging', 'watched_until_us', 'rolled_up_seq', 'limits_refusals')"
+        "delete from fairlane_meta where name in ('purging', 'watched_until_us', 'rolled_up_seq', 'limits_refusals', "
+        "'set_back_at', 'set_back_us', 'set_back_seq')"
     )
     forget_read(tx)
     return Purged(jobs=jobs)

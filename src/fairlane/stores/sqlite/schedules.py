@@ -85,13 +85,13 @@ def fire(tx: Transaction, op: Fire) -> Fired:
     if op.jobs and overlap != "allow" and _is_unfinished(tx, schedule.last_job_id):
         if overlap == "queue":
             return Fired(outcome="waiting")
-        _keep(tx, replace(schedule, next_at=op.next_at, last_at=op.fired_at))
+        _keep(tx, replace(schedule, next_at=op.next_at, last_at=op.fired_at or schedule.last_at))
         return Fired(outcome="skipped")
     receipts = [put(tx, job) for job in op.jobs]
     _wake(tx, {job.queue for job, receipt in zip(op.jobs, receipts, strict=True) if receipt.disposition == "created"})
     ids = tuple(receipt.id for receipt in receipts)
     last_job_id = ids[-1] if ids else schedule.last_job_id
-    _keep(tx, replace(schedule, next_at=op.next_at, last_at=op.fired_at, last_job_id=last_job_id))
+    _keep(tx, replace(schedule, next_at=op.next_at, last_at=op.fired_at or schedule.last_at, last_job_id=last_job_id))
     return Fired(outcome="fired", job_ids=ids)
 
 

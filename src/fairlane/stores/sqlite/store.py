@@ -196,9 +196,4 @@ class SqliteStore(DatabaseStore):
         self._limit_cache = LimitCache()
 
     def _check(self, tx: Transaction) -> ops.Health:
-        return health.health(
-            tx,
-            self._db.sqlite_version,
-            wants_wal=self._db.journal_mode == "wal",
-            clock_behind_us=self._clock.behind_us(tx.db),
-        )
+        return health.health(tx, self._db.sqlite_version, wants_wal=self._db.journal_mode == "wal")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from fairlane.core.clock import Clock
-from fairlane.core.ops import Op
+from fairlane.core.ops import CLOCK_HELD_S, Op
 from fairlane.errors import StoreRefused
 from fairlane.stores.instants import EPOCH, MICROSECOND
 from fairlane.stores.sqlite.driver import Driver, Row
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 
 _KEEP_LATEST_EVERY_US = 1_000_000
+_HELD_US = round(CLOCK_HELD_S * 1_000_000)
 
 
 @dataclass(slots=True)
@@ -66,9 +67,10 @@ def text_of(raw: msgspec.Raw, what: str, whose: object) -> str:
 
 
 class StoreClock:
-    """The machine's clock, held at the latest instant the file has seen: stepped back, it never un-expires a lease.
+    """The machine's clock. Where it goes back a little, it is held at the latest instant that the file has seen.
 
-    The latest instant is written at most once a second, so after a restart the hold may be a second short.
+    Where it goes back by more it is taken as it is: time must not stand still until it catches up. Workers then send
+    `BringBack`. The latest instant is written at most once a second, so after a restart the hold may be a second short.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -78,18 +80,13 @@ class StoreClock:
     def now_us(self, db: Driver, *, writing: bool) -> int:
         rows = db.execute("select value from fairlane_meta where name = 'latest_us'")
         kept = rows[0][0] if rows else 0
-        now = max(self._machine_us(), kept, self._latest)
-        if writing and now - kept >= _KEEP_LATEST_EVERY_US:
+        now, latest = (self._clock.now() - EPOCH) // MICROSECOND, max(kept, self._latest)
+        if now < latest <= now + _HELD_US:
+            now = latest
+        if writing and not 0 <= now - kept < _KEEP_LATEST_EVERY_US:
             db.execute("insert or replace into fairlane_meta values ('latest_us', ?)", (now,))
         self._latest = now
         return now
-
-    def behind_us(self, db: Driver) -> int:
-        """By how much the machine's clock is behind what the file has seen."""
-        return self.now_us(db, writing=False) - self._machine_us()
-
-    def _machine_us(self) -> int:
-        return (self._clock.now() - EPOCH) // MICROSECOND
 
 
 Handler = Callable[[Transaction, Any], object]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from fairlane.client.admin.schedules import scheduled_job
+from fairlane.client.admin.schedules import MAX_LISTED, scheduled_job
 from fairlane.client.app import Fairlane
 from fairlane.client.logs import GuardedLogger
 from fairlane.core.ops import Check, DeclareSchedules, Fire, Fired, ListSchedules, Planned
@@ -49,6 +49,22 @@ class DueSchedules:
         # A full page of due schedules: there may be more.
         more = moved and len(due) == STEP
         return StepReport(done=jobs, next_s=0 if more else min(EVERY_S, until_minute_s(now)))
+
+    async def set_back(self) -> int:
+        """After the store's clock was set back: let those that would wait for the wrong future fire at their next time.
+
+        A nominal time that has fired in that future makes no second job: its idempotency key is taken.
+        """
+        store, moved = self._app.runtime.access, 0
+        schedules = (await store.arun(ListSchedules(limit=MAX_LISTED))).schedules
+        now = (await store.arun(Check())).now  # after what was read: who fires meanwhile moves the schedule on
+        for schedule in schedules:
+            cron, expected = schedule.cron, schedule.next_at
+            next_at = None if cron is None else cron.next_after(now)
+            if expected is not None and next_at is not None and next_at < expected and schedule.paused_at is None:
+                fire = Fire(name=schedule.spec.name, expected_at=expected, jobs=(), fired_at=None, next_at=next_at)
+                moved += (await store.arun(fire)).outcome == "fired"
+        return moved
 
     async def _fire(self, schedule: Schedule, now: datetime) -> Fired | None:
         spec, expected = schedule.spec, schedule.next_at

@@ -23,6 +23,7 @@ from fairlane.core.ops import (
     AddTenants,
     Advance,
     Age,
+    BringBack,
     Check,
     Deliver,
     DropResults,
@@ -45,7 +46,7 @@ from fairlane.core.workflows import RELEASE_LIMIT
 from fairlane.worker.duties.loop import DutyLoop, StepReport
 from fairlane.worker.duties.schedules import DueSchedules, ScheduleDeclarations
 from fairlane.worker.duties.statistics import FastLane, StatisticsFlush
-from fairlane.worker.state import WorkerState
+from fairlane.worker.state import SET_BACK, WorkerState
 
 log = GuardedLogger("fairlane.worker")
 
@@ -56,6 +57,8 @@ FIRST_BATCH, REMOVAL_S = 200, 0.02
 EXAMINED = 10
 """Jobs that are examined in the time of one removal, where a queue keeps its jobs for longer."""
 TENANTS, AUDIT_RECORDS, ENQUEUED_JOBS = 500, 500, 5000
+CLOCK_S = 1.0
+"""Seconds between looks at whether a Turn has seen the store's clock go back; they ask the store nothing."""
 EVENTS_KEPT = timedelta(days=7)
 CREDENTIALS_KEPT = timedelta(days=30)
 """After they ended: people can look them up for this long."""
@@ -364,6 +367,38 @@ TABLE = {
 }
 
 
+class ClockCheck:
+    """Brings back what began in the future, after the store's clock was set back; looks for it once as it starts."""
+
+    name = "clock"
+
+    def __init__(self, state: WorkerState, schedules: DueSchedules) -> None:
+        self._state, self._schedules = state, schedules
+        self._has_more = True
+        self._moved = 0
+
+    async def run_once(self, now: datetime) -> StepReport:
+        state, behind_s = self._state, self._state.take_set_back()
+        if behind_s is None and not self._has_more:
+            return StepReport(next_s=CLOCK_S)
+        try:
+            done = await state.app.runtime.access.arun(BringBack(behind_s=behind_s))
+            if done.behind_s > 0:
+                if behind_s is None:
+                    log.warning(SET_BACK, done.behind_s)
+                behind_s = done.behind_s
+                await self._schedules.set_back()
+        except BaseException:
+            state.note_set_back(behind_s or 0.0)
+            raise
+        self._has_more = done.more
+        self._moved += done.moved
+        if self._moved and not done.more:
+            self._moved = 0
+            state.forget_lines()
+        return StepReport(done=done.moved, next_s=0 if done.more else CLOCK_S)
+
+
 class AlertCheck:
     """Evaluates the alert rules, one worker at a time."""
 
@@ -391,7 +426,9 @@ class Duties:
         self.fast_lane = FastLane(state)
         self.schedules = DueSchedules(app)
         self._events = state.events
-        own_modules = (ScheduleDeclarations(app), self.schedules, self.statistics, self.fast_lane, AlertCheck(state))
+        clock = ClockCheck(state, self.schedules)
+        figures = self.statistics, self.fast_lane
+        own_modules = (ScheduleDeclarations(app), clock, self.schedules, *figures, AlertCheck(state))
         self.loop = DutyLoop(
             (*own_modules, *(TableDuty(row, state) for row in TABLE.values())),
             app.runtime.clock,

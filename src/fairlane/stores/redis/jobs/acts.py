@@ -65,7 +65,7 @@ def fail(work: Work, op: Fail) -> Steps[JobAct]:
         work.act("finish", found.seq, "cancelled", counters, ended)
     else:
         work.act("record", found.seq, ended)
-        work.act("move", found.seq, {**counters, "place": "failed", "due": retry_at})
+        work.act("move", found.seq, {**counters, "place": "failed", "due": retry_at, "since": work.now})
     return (yield from _done(work, op, "job_fail", found, status, state.attempts + 1))
 
 

@@ -12,20 +12,6 @@ local function used_key(key) return P .. 'rate_used:' .. key:sub(#P + #'rate:' +
 
 local function uses_of(member) return tonumber(member:match(':(%d+)$')) end
 
--- What counts against a rate now; what no longer does is forgotten.
-local function rate_used(key, since)
-  while true do
-    local over = call('ZRANGEBYSCORE', key, '-inf', since, 'LIMIT', 0, AT_ONCE)
-    if #over == 0 then break end
-    local number = 0
-    for _, member in ipairs(over) do number = number + uses_of(member) end
-    call('ZREM', key, unpack(over))
-    call('DECRBY', used_key(key), number)
-  end
-  if call('EXISTS', key) == 0 then call('DEL', used_key(key)) end
-  return tonumber(call('GET', used_key(key)) or 0)
-end
-
 -- The keys of a rate that nobody uses any more go by themselves, an hour after the last of it was to be counted twice
 -- over: both at the same instant, or the number would say less than the set. `period`: nil leaves their end as it is.
 local function rate_use(key, at, number, period)
@@ -41,6 +27,34 @@ local function rate_use(key, at, number, period)
   end
 end
 
+-- What was counted in the future, before the clock was set back, counts from then on, as the leases say that were.
+local function count_from_now(key, now)
+  while true do
+    local ahead = call('ZRANGEBYSCORE', key, '(' .. whole(now), '+inf', 'LIMIT', 0, AT_ONCE)
+    if #ahead == 0 then return end
+    local number, at = 0, math.min(now, tonumber(call('HGET', META, 'set_back_at') or now))
+    for _, member in ipairs(ahead) do number = number + uses_of(member) end
+    rate_use(key, at, number)
+    call('ZREM', key, unpack(ahead))
+    call('DECRBY', used_key(key), number)
+  end
+end
+
+-- What counts against a rate now; what no longer does is forgotten.
+local function rate_used(key, since, now)
+  count_from_now(key, now)
+  while true do
+    local over = call('ZRANGEBYSCORE', key, '-inf', since, 'LIMIT', 0, AT_ONCE)
+    if #over == 0 then break end
+    local number = 0
+    for _, member in ipairs(over) do number = number + uses_of(member) end
+    call('ZREM', key, unpack(over))
+    call('DECRBY', used_key(key), number)
+  end
+  if call('EXISTS', key) == 0 then call('DEL', used_key(key)) end
+  return tonumber(call('GET', used_key(key)) or 0)
+end
+
 -- Take a claim out of the count whose attempt never started.
 local function give_back(job)
   for _, key in ipairs(job.state.rated or {}) do
@@ -50,7 +64,7 @@ end
 
 -- When `wanted` more fit, if nobody else comes; nil: they fit now, or never will.
 local function rate_free_at(key, count, period, now, wanted)
-  local missing = rate_used(key, now - period) + wanted - count
+  local missing = rate_used(key, now - period, now) + wanted - count
   if missing <= 0 or wanted > count then return nil end
   local first = 0
   while true do
@@ -206,7 +220,9 @@ local function settle_one(job, outcome, started, ended_at, now)
       return
     end
     if outcome.recorded or not since then record(job, ended) end
-    move(job, waiting_state('scheduled', math.min(now + outcome.delay, LATEST_US), counters, true))
+    local later = waiting_state('scheduled', math.min(now + outcome.delay, LATEST_US), counters, true)
+    later.since = now
+    move(job, later)
   else
     if not unrecorded then record(job, ended) end
     if kind == 'released' then
@@ -215,6 +231,7 @@ local function settle_one(job, outcome, started, ended_at, now)
     else
       local place = kind == 'retried' and 'failed' or 'scheduled'
       local later = waiting_state(place, math.min(now + outcome.delay, LATEST_US), counters)
+      later.since = now
       if outcome.suspension then suspend(job, later, outcome.suspension, now) end
       move(job, later)
     end

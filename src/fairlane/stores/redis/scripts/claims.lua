@@ -65,7 +65,7 @@ local function new_room(given, now)
     local left = ENDLESS
     if bound.running then left = bound.running - leases_under(bound, given.types[bound.of] or {}) end
     if bound.rate and left > 0 then
-      local used = rate_used(rate_key(bound.kind, bound.of, bound.queue or ''), now - bound.rate[2])
+      local used = rate_used(rate_key(bound.kind, bound.of, bound.queue or ''), now - bound.rate[2], now)
       left = math.min(left, bound.rate[1] - used)
     end
     return left

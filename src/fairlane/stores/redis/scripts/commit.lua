@@ -77,7 +77,11 @@ functions.create = function(given, body)
     copied[#copied + 1] = 'has_carried_steps'
     copied[#copied + 1] = 1
     in_lots('HSET', facts_key(job), copied)
-    if not given.waits then move(job, waiting_state(job.state.place, job.state.due, {attempt = 1})) end
+    if not given.waits then
+      local state = waiting_state(job.state.place, job.state.due, {attempt = 1})
+      state.since = job.state.since
+      move(job, state)
+    end
   end
   return job.seq
 end

@@ -22,9 +22,10 @@ end
 
 local before, now = call('HINCRBY', P .. 'meta', 'seq', count) - count, tonumber(ARGV[1])
 if not now then
-  local time, latest = call('TIME'), tonumber(meta[3] or 0)
-  now = math.max(time[1] * 1000000 + time[2], latest)
-  if now - latest >= 1000000 then call('HSET', P .. 'meta', 'latest', string.format('%.0f', now)) end
+  local time, latest = call('TIME'), tonumber(meta[3] or 0) -- as in `clock` of the prelude
+  now = time[1] * 1000000 + time[2]
+  if now < latest and latest - now <= 2000000 then now = latest end
+  if math.abs(now - latest) >= 1000000 then call('HSET', P .. 'meta', 'latest', string.format('%.0f', now)) end
 end
 call('ZADD', P .. 'with_jobs', 0, tenant)
 local lists = {P .. 'status:unfinished', P .. 'of:' .. tenant}

@@ -8,7 +8,7 @@ local now = clock(ARGV[1], true)
 if what == 'tokens' then
   for place, asked in ipairs(op.asked) do
     local key = rate_key('enqueue', asked.tenant, '')
-    if asked.count + rate_used(key, now - asked.period) > asked.most then
+    if asked.count + rate_used(key, now - asked.period, now) > asked.most then
       local at = rate_free_at(key, asked.most, asked.period, now, asked.count)
       return {'refused', place, at and whole(at) or false}
     end
@@ -39,6 +39,8 @@ for _, line in ipairs(op.lines) do
         call('ZREM', key, held[place])
       else
         local due = job.state.due
+        -- Also one that was due at its enqueue, in the future: the clock was set back since.
+        if due <= job.enqueued then due = math.min(due, now) end
         if due <= now then queues[job.queue], some = true, true end
         move(job, {place = due <= now and 'ready' or 'scheduled', due = due})
       end

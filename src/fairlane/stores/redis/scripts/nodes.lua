@@ -145,6 +145,8 @@ local function move_nodes(flow, n, state, now, limit)
       if state == 'opening' then
         figure(flow, 'waiting', -1)
         local due = job.state.due
+        -- Also one that was due at its enqueue, in the future: the clock was set back since.
+        if job.enqueued and due <= job.enqueued then due = math.min(due, now) end
         local place = due > now and 'scheduled' or 'ready'
         move(job, {place = place, due = math.max(due, now), attempt = has_carried_steps(job) and 1 or nil})
         anew.ready = anew.ready or due <= now

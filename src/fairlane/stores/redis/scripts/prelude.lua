@@ -16,15 +16,17 @@ local function whole(number) return string.format('%.0f', number) end
 -- Several names as one, which no other names can make.
 local function joined(first, second) return #first .. ':' .. first .. second end
 
--- The instant of this call in microseconds. The server's clock never goes back behind what it has been seen at.
+-- The instant of this call in microseconds. Where the server's clock goes back a little, it is held at what it has been
+-- seen at. Where it goes back by more it is taken as it is: time must not stand still until it catches up.
+local HELD = 2000000 -- CLOCK_HELD_S in core/ops/health.py
 local function clock(given, writing, known)
   if given ~= '' then return tonumber(given) end
   local time = call('TIME')
   local now = time[1] * 1000000 + time[2]
   if known == nil then known = call('HGET', META, 'latest') end
   local latest = tonumber(known or 0)
-  if now < latest then return latest end
-  if writing and now - latest >= 1000000 then call('HSET', META, 'latest', whole(now)) end
+  if now < latest and latest - now <= HELD then return latest end
+  if writing and math.abs(now - latest) >= 1000000 then call('HSET', META, 'latest', whole(now)) end
   return now
 end
 
@@ -61,6 +63,7 @@ end
 -- and all it carries; a job that has not moved since its enqueue has none. `facts:<seq>` has what most jobs have not:
 -- attempts after which it lived on, errors, a result, notes, a dead letter.
 --
+-- state.since   of one that is scheduled: what its due time is counted from; nil where that was given as an instant
 -- state.place   ready, scheduled, failed (scheduled for its retry), held, waiting (a node, for its parents), leased,
 --               completed, dead, cancelled
 --
@@ -75,6 +78,7 @@ local HEAD = 10 -- elements of a body that scripts read
 local BODY_HEADER = '\220\0\26' -- what stands before them: an array of 26
 local ID = 25 -- where the id stands
 local WAITING_HEADER, FINISHED_HEADER, LEASED_HEADER = '\153', '\220\0\16', '\220\0\27' -- before a state
+local SPAN_HEADER = '\220\0\11' -- before that of one which waits for a span of time
 local JOB, STATE = P .. 'job:', P .. 'state:'
 local unpack_limit = cmsgpack.unpack_limit
 local FINISHED = {completed = true, dead = true, cancelled = true}
@@ -96,6 +100,10 @@ local function packed_state(job, state)
       place, due, attempt, attempts, crashes, nil, nil, nil, nil, state.worker, state.leased, state.deadline,
       state.cancel, state.finished, state.outcome, state.started)
   end
+  if state.since then
+    return SPAN_HEADER .. pack(
+      place, due, attempt, attempts, crashes, state.suspect, state.aged, state.put_off, state.waits, nil, state.since)
+  end
   return WAITING_HEADER .. pack(
     place, due, attempt, attempts, crashes, state.suspect, state.aged, state.put_off, state.waits)
 end
@@ -112,6 +120,7 @@ local function job_from_state(seq, text, kept)
   }
   state.suspect, state.aged, state.put_off, state.waits, state.cancel = suspect, aged, put_off, waits, cancel
   state.finished, state.outcome, state.alone, state.rated = finished, outcome, alone, rated
+  if place == 'scheduled' or place == 'failed' then state.since, state.leased = leased, nil end
   if not tenant then return nil, state end
   return {
     seq = seq, text = text, tenant = tenant, queue = queue, type = task, band = band, rank = rank, dedup = dedup,
@@ -461,7 +470,8 @@ local function apply(job)
     leave(job, was, changes.drops, changes.lines)
     keep(STATE .. text, packed_state(job, now))
   else
-    -- A new job: its body says where it is.
+    -- A new job: its body says where it is, and no more.
+    if now.since then keep(STATE .. text, packed_state(job, now)) end
     change_list(text, nil, STATUS[now.place])
     gather_scored(changes.adds, P .. 'of:' .. job.tenant, text, text)
     keep(JOB .. text, job.body)
@@ -570,7 +580,7 @@ local function create(now, seq, rest, given)
     dedup = given.dedup,
   }
   jobs[seq] = job
-  move(job, {place = place, due = due})
+  move(job, {place = place, due = due, since = place == 'scheduled' and given.delay and now or nil})
   ids[#ids + 1] = given.id
   ids[#ids + 1] = seq
   if not met[job.tenant] then

@@ -20,7 +20,7 @@ for place, bound in ipairs(op.bounds) do
   local starts, free_at = 0, false
   if bound.rate then
     local key = rate_key(bound.kind, bound.of, bound.queue or '')
-    starts = rate_used(key, now - bound.rate[2])
+    starts = rate_used(key, now - bound.rate[2], now)
     local at = rate_free_at(key, bound.rate[1], bound.rate[2], now, 1)
     free_at = at and whole(at) or false
   end

@@ -23,7 +23,7 @@ select opens, waits, failed, counts_for, state from fairlane_gate where workflow
 """
 _COUNT = "update fairlane_gate set waits = ?, failed = ?, state = ? where workflow = ? and n = ?"
 _BEHIND = """
-select n.n, n.seq, j.due_at, exists (select 1 from fairlane_step s where s.seq = n.seq)
+select n.n, n.seq, j.due_at, exists (select 1 from fairlane_step s where s.seq = n.seq), j.due_at <= j.enqueued_at
 from fairlane_node n cross join fairlane_held h on h.seq = n.seq
 cross join fairlane_job j on j.seq = n.seq
 where n.workflow = ? and n.gate = ? and n.n > ? order by n.n limit ?
@@ -183,17 +183,21 @@ def move_nodes(
     if state == "skipping":
         tx.db.execute(_SKIP, (listed,))
     if state == "opening":
-        due = [WaitingJob(seq, tx.now, UNTRIED[has_steps]) for _, seq, at, has_steps in now if at <= tx.now]
+        due, later = [], []
+        for _, seq, at, has_steps, was_due in now:  # also one enqueued in the future: the clock was set back since
+            if was_due or at <= tx.now:
+                due.append(WaitingJob(seq, tx.now, UNTRIED[has_steps]))
+            else:
+                later.append(WaitingJob(seq, at, UNTRIED[has_steps]))
         make_ready(tx, due)
-        later = [WaitingJob(seq, at, UNTRIED[has_steps]) for _, seq, at, has_steps in now if at > tx.now]
-        schedule(tx, later, failed=False)
+        schedule(tx, later, failed=False, spans=False)
         tx.gave_back = tx.gave_back or bool(due)
         tallies = Tallies()
         for n, *_ in now:
             tallies.add(name.workflow, n, "waiting", -1)
         tallies.write(tx)
     else:
-        finish(tx, [EndedJob(seq, "cancelled", tx.now, due_at, 0, 0, 0) for _, seq, due_at, _ in now])
+        finish(tx, [EndedJob(seq, "cancelled", tx.now, due_at, 0, 0, 0) for _, seq, due_at, *_ in now])
     return len(now)
 
 

@@ -74,9 +74,9 @@ begin
       _j.timeout_s);
   else
     insert into scheduled (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped,
-      timeout_s, failed)
+      timeout_s, failed, since)
     values (_new, _j.queue, _j.band, _j.tenant, _j.rank, _due, _j.type, _attempt, 0, 0, false, _waits is not null,
-      _j.timeout_s, false);
+      _j.timeout_s, false, _now);
   end if;
   update dead_letter set status = 'retried', closed_by = _by, closed_at = _now, notes = _notes,
     reprocess_count = _d.reprocess_count + 1, reprocessed_as = _new_id

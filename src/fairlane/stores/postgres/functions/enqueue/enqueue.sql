@@ -96,8 +96,10 @@ begin
       where due_at <= _now
     ), later as (
       insert into scheduled (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect,
-        deduped, timeout_s, failed)
-      select seq, queue, band, tenant, rank, due_at, type, 0, 0, 0, false, false, timeout_s, false from added
+        deduped, timeout_s, failed, since)
+      select seq, queue, band, tenant, rank, due_at, type, 0, 0, 0, false, false, timeout_s, false,
+             case when due_at not in (select i.run_at from input i where i.run_at is not null) then _now end
+      from added
       where due_at > _now
     )
     select (select count(*) from input), count(*), array_agg(seq),

@@ -47,8 +47,10 @@ begin
         where _due <= _now
       ), later as (
         insert into scheduled (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect,
-          deduped, timeout_s, failed)
-        select seq, _queue, _band, _tenant, _rank, _due, _type, 0, 0, 0, false, false, _timeout, false from added
+          deduped, timeout_s, failed, since)
+        select seq, _queue, _band, _tenant, _rank, _due, _type, 0, 0, 0, false, false, _timeout, false,
+               case when _run_at is null then _now end
+        from added
         where _due > _now
       )
       select array_agg(seq),

@@ -40,8 +40,9 @@ begin
         values (_seq, _queue, _band, _tenant, _priority - _band, _due, _type, 0, 0, 0, false, false, _timeout_s);
       else
         insert into scheduled (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect,
-          deduped, timeout_s, failed)
-        values (_seq, _queue, _band, _tenant, _priority - _band, _due, _type, 0, 0, 0, false, false, _timeout_s, false);
+          deduped, timeout_s, failed, since)
+        values (_seq, _queue, _band, _tenant, _priority - _band, _due, _type, 0, 0, 0, false, false, _timeout_s, false,
+          case when _run_at is null then _now end);
       end if;
       if _wake then
         perform pg_notify(current_schema() || '_wake', '');

@@ -28,6 +28,11 @@ begin atomic
           retry, run_at, delay_s, ord);
 end;
 
+-- fixed_instants: when jobs of a call are due that name the instant; delays are counted from the enqueue.
+create or replace function fixed_instants(jobs json) returns timestamptz[]
+language sql immutable
+return array(select run_at from json_to_recordset(jobs) as j (run_at timestamptz) where run_at is not null);
+
 -- enqueue_one_by_one: the careful path of enqueue_v1, for calls with keys, and for those that may have to be held or
 --         refused.
 -- moves:  enqueue new -> ready | scheduled | held
@@ -51,6 +56,7 @@ declare
   _one  json;
   _g    integer;
   _hold boolean;
+  _fixed timestamptz[];
   _sort boolean := _groups is null and (
     select num_nonnulls(max(j.idempotency_key), max(j.dedup_key)) = 1 and count(*) > 1
       and count(distinct j.id) = count(j.id)
@@ -140,10 +146,11 @@ begin
         values (_j.seq, _j.queue, _j.band, _j.tenant, _j.rank, _j.due_at, _j.type, 0, 0, 0, false, _j.deduped,
           _j.timeout_s);
       else
+        _fixed := coalesce(_fixed, fixed_instants(jobs));
         insert into scheduled (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect,
-          deduped, timeout_s, failed)
+          deduped, timeout_s, failed, since)
         values (_j.seq, _j.queue, _j.band, _j.tenant, _j.rank, _j.due_at, _j.type, 0, 0, 0, false,
-          _j.deduped, _j.timeout_s, false);
+          _j.deduped, _j.timeout_s, false, case when _j.due_at <> all(_fixed) then _now end);
       end if;
       _one := case when _hold then json_build_object('disposition', 'created', 'id', _j.id, 'seq', _j.seq, 'held', true)
                    else json_build_object('disposition', 'created', 'id', _j.id, 'seq', _j.seq) end;

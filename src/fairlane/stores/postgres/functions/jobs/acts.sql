@@ -178,9 +178,9 @@ begin
     values (_seq, _attempt, 'failed_by_hand', _w.worker, coalesce(_w.leased_at, _now), coalesce(_w.deadline_at, _now),
             _w.started_at, _now, _class, _type, _reason, _w.due_at);
     insert into scheduled (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped,
-      timeout_s, failed)
+      timeout_s, failed, since)
     values (_seq, _w.queue, _w.band, _w.tenant, _w.rank, _now + _retry_delay_s * interval '1 second', _w.type,
-            _attempt, _attempts, _w.crashes, false, _w.deduped, _w.timeout_s, true);
+            _attempt, _attempts, _w.crashes, false, _w.deduped, _w.timeout_s, true, _now);
   else
     perform finish(_seq, _w, _status, _attempt, _attempts, 'failed_by_hand', _class, _type, _reason, _now);
   end if;

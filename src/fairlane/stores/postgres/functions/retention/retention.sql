@@ -118,6 +118,7 @@ begin
   delete from limit_rule; delete from counted; delete from rate_use; delete from tenant;
   delete from credential; delete from duty; delete from alert; delete from silence;
   update rolled_up set seq = 0;
+  update set_back set at = null, behind_s = 0, examined_to = null;
   update told set forgotten = greatest(forgotten, (select max(id) from event)), watched_until = null;
   delete from event;
   if exists (select from audit) then  -- only the owner of the tables can open the audit

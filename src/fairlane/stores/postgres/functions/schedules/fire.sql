@@ -101,13 +101,14 @@ begin
       if _s.spec->>'overlap' = 'queue' then
         return json_build_object('outcome', 'waiting');
       end if;
-      update schedule set next_at = _next_at, last_at = _fired_at where name = _name;
+      update schedule set next_at = _next_at, last_at = coalesce(_fired_at, last_at) where name = _name;
       return json_build_object('outcome', 'skipped');
     end if;
     select json_agg(r->>'id' order by ord), (array_agg((r->>'id')::uuid order by ord desc))[1] into _ids, _last
     from json_array_elements(enqueue_v1(jobs, _now, limits => 'false')->'receipts') with ordinality as e (r, ord);
   end if;
-  update schedule set next_at = _next_at, last_at = _fired_at, last_job_id = coalesce(_last, last_job_id)
+  update schedule
+  set next_at = _next_at, last_at = coalesce(_fired_at, last_at), last_job_id = coalesce(_last, last_job_id)
   where name = _name;
   return json_build_object('outcome', 'fired', 'job_ids', coalesce(_ids, '[]'));
 end

@@ -105,9 +105,10 @@ begin
     from gone where status is null and kept
   ), later as (
     insert into scheduled (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped,
-      timeout_s, failed, put_off)
+      timeout_s, failed, put_off, since)
     select seq, queue, band, tenant, rank, _now + delay_s * interval '1 second', type, attempt, charged, crashed,
-           suspect and not recorded, deduped, timeout_s, kind = 'retried', kind = 'snoozed' and failure is not null
+           suspect and not recorded, deduped, timeout_s, kind = 'retried', kind = 'snoozed' and failure is not null,
+           _now
     from gone where status is null and kind in ('retried', 'snoozed')
   ), given_back as (
     insert into ready (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped,

@@ -44,19 +44,20 @@ begin
       delete from held h where h.seq = any(array(
         select f.seq from held f where f.queue = _queue and f.tenant = _tenant order by f.seq limit least(_room, _left)
         for update skip locked))
-      returning h.*
+      -- One that was due at its enqueue is due, also where that lies in the future: the clock was set back since.
+      returning h.*, h.due_at <= _now or h.due_at <= (select j.enqueued_at from job j where j.seq = h.seq) as is_due
     ), due as (
       insert into ready (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped,
         timeout_s)
-      select seq, queue, band, tenant, rank, due_at, type, 0, 0, 0, false, deduped, timeout_s from freed
-      where due_at <= _now
+      select seq, queue, band, tenant, rank, least(due_at, _now), type, 0, 0, 0, false, deduped, timeout_s from freed
+      where is_due
     ), later as (
       insert into scheduled (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect,
         deduped, timeout_s, failed)
       select seq, queue, band, tenant, rank, due_at, type, 0, 0, 0, false, deduped, timeout_s, false from freed
-      where due_at > _now
+      where not is_due
     )
-    select count(*), bool_or(due_at <= _now) into _moved, _due from freed;
+    select count(*), bool_or(is_due) into _moved, _due from freed;
     _left := _left - _moved;
     _woken := _woken or coalesce(_due, false);
   end loop;

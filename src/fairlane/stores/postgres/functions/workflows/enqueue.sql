@@ -55,8 +55,10 @@ begin
     where line is null and due_at <= _now
   ), later as (
     insert into scheduled (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped,
-      timeout_s, failed)
-    select seq, queue, band, tenant, rank, due_at, type, 0, 0, 0, false, true, timeout_s, false from whole
+      timeout_s, failed, since)
+    select seq, queue, band, tenant, rank, due_at, type, 0, 0, 0, false, true, timeout_s, false,
+           case when due_at <> all((select fixed_instants(_jobs))::timestamptz[]) then _now end
+    from whole
     where line is null and due_at > _now
   ), noded as (
     insert into node (workflow, n, seq, gate, name, counts_for)

@@ -199,20 +199,22 @@ begin
       returning h.seq, h.band, h.tenant, h.rank, h.due_at, h.type, h.deduped, h.timeout_s, n.workflow, n.n
     ), placed as materialized (
       -- With steps of another job its attempts begin behind the first: that is how a worker knows of them.
-      select f.*, j.queue, exists (select from step s where s.seq = f.seq)::integer as attempt
+      -- One that was due at its enqueue is due, also where that lies in the future: the clock was set back since.
+      select f.*, j.queue, f.due_at <= _now or j.due_at <= j.enqueued_at as is_due,
+             exists (select from step s where s.seq = f.seq)::integer as attempt
       from freed f join job j on j.seq = f.seq
     ), due as (
       insert into ready (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped,
         timeout_s)
       select seq, queue, band, tenant, rank, _now, type, attempt, 0, 0, false, deduped, timeout_s
-      from placed where due_at <= _now
+      from placed where is_due
     ), later as (
       insert into scheduled (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect,
         deduped, timeout_s, failed)
       select seq, queue, band, tenant, rank, due_at, type, attempt, 0, 0, false, deduped, timeout_s, false
-      from placed where due_at > _now
+      from placed where not is_due
     ), figures as (
-      select p.workflow, p.n >> 6 as n, count(*)::integer as count, bool_or(p.due_at <= _now) as due from placed p
+      select p.workflow, p.n >> 6 as n, count(*)::integer as count, bool_or(p.is_due) as due from placed p
       group by p.workflow, p.n >> 6
     )
     select coalesce(sum(f.count), 0), coalesce(array_agg((f.workflow, f.n, -f.count, 0, 0, 0, 0)::tally_change), '{}'),
