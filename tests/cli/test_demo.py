@@ -100,7 +100,9 @@ def test_the_commands_it_prints_work_as_typed(on_screen: tuple[Terminal, Path]) 
     for line in named:
         # A view that goes on is left with Ctrl-C; elsewhere than on a terminal `top` prints once.
         until = "timeout --signal=INT 5 " if " tail " in line else ""
-        ran = subprocess.run(["bash", "-c", f"{address}; {until}{line}"], cwd=place, capture_output=True, text=True, check=False)
+        ran = subprocess.run(
+            ["bash", "-c", f"{address}; {until}{line}"], cwd=place, capture_output=True, text=True, check=False
+        )
         assert ran.returncode in ({0, 124} if until else {0}), (line, ran.stderr)
         assert ran.stdout, line
         assert "Traceback" not in ran.stderr

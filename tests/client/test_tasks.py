@@ -291,6 +291,9 @@ ELSEWHERE: list[tuple[str, Callable[[Fairlane, Any], Any], str]] = [
     ("app.send_task", lambda app, f: app.send_task("t"), r"task\.enqueue\(…\)"),
     ("app.run", lambda app, f: app.run(), r"`fairlane worker module:app`"),
     ("Retry(attempts=…)", lambda app, f: Retry(attempts=3), 'Nearest: "max_attempts"'),
+    ("Retry(3)", lambda app, f: Retry(3), r"Retry = \(3,\): expected options by name, as in max_attempts=…"),
+    ("app.task of a name", lambda app, f: app.task("mail"), r"a function; options are given by name, as in @app\.task"),
+    ("app.tasks.enqueue of a list", lambda app, f: app.tasks.enqueue("t", [1]), "a dict of the arguments by name"),
     ("QueuePolicy(slot=…)", lambda app, f: QueuePolicy(name="mail", slot=3), 'Nearest: "slots"'),
     ("Breaker(treshold=…)", lambda app, f: Breaker("smtp", treshold=3), 'Nearest: "threshold"'),
 ]

@@ -105,7 +105,7 @@ class Definition(Generic[R]):
             if option not in known:
                 raise InvalidOption("task option", option, f"one of {', '.join(known)}.{nearest(option, known)}")
         if not inspect.isroutine(function):
-            raise InvalidOption("task", function, "a function")
+            raise InvalidOption("task", function, "a function; options are given by name, as in @app.task(queue=…)")
         given = {option: value for option, value in given.items() if value is not None}
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             expected = "a function that returns, not a generator: none of its code would run"

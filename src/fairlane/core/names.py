@@ -29,6 +29,8 @@ class NamedFields(StructMeta):
     if not TYPE_CHECKING:  # Type checkers read the fields themselves.
 
         def __call__(cls, *args: Any, **given: Any) -> Any:  # noqa: N805 - of a metaclass
+            if len(args) > len(cls.__match_args__):
+                raise InvalidOption(cls.__name__, args, f"options by name, as in {cls.__struct_fields__[0]}=…")
             for name in given:
                 if name not in cls.__struct_fields__:
                     known = ", ".join(cls.__struct_fields__)

@@ -85,6 +85,8 @@ def call_by_name(
 ) -> Bound[Any]:
     """A call of the task with this name, checked against it where `rules` are given; else by the settings alone."""
     preparer = (rules or runtime).preparer
+    if not isinstance(arguments, Mapping):
+        raise InvalidOption(f'arguments of "{name}"', arguments, "a dict of the arguments by name")
     if name in BUILT_IN_TASKS:
         raise UnknownTask(name, () if rules is None else set(rules.tasks) - BUILT_IN_TASKS)
     task: Definition[Any]
