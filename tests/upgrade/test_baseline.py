@@ -60,8 +60,11 @@ class Site:
         self.process = subprocess.Popen(
             command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
+        self._source = source
+
+    def runs(self) -> None:
         assert self.process.stdout is not None
-        assert self.process.stdout.readline().startswith(str(source)), "it runs on other code"
+        assert self.process.stdout.readline().startswith(str(self._source)), "it runs on other code"
 
     def lines(self, what: str) -> list[str]:
         file = self._folder / f"{what}-{self._name}"
@@ -83,13 +86,14 @@ class Site:
 @contextmanager
 def site(url: str, folder: Path, name: str, source: Path) -> Iterator[Site]:
     running = Site(url, folder, name, source)
-    try:
-        yield running
-        running.process.communicate(timeout=30)
-        assert running.process.returncode == 0
-    finally:
-        running.process.kill()
-        running.process.wait()
+    with running.process:
+        try:
+            running.runs()
+            yield running
+            running.process.communicate(timeout=30)
+            assert running.process.returncode == 0
+        finally:
+            running.process.kill()
 
 
 def upgrade(url: str) -> list[str]:
