@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -25,6 +26,35 @@ def test_a_block_of_a_plain_function_is_interrupted() -> None:
         spin()
     with timeout(timedelta(seconds=60)):
         pass
+
+
+@pytest.mark.requirement("L9")
+def test_a_call_that_blocks_ends_before_the_block_is_interrupted() -> None:
+    """As the guide says: the read from a socket returns, and then the limit is kept."""
+    here, there = socket.socketpair()
+    with here, there:
+        answer = threading.Timer(0.3, there.send, (b"late",))
+        answer.start()
+        with pytest.raises(TimeoutError, match=r"the block took longer than its 0\.02 s"), timeout(0.02):
+            here.recv(4)
+            spin()
+        answer.join()
+        here.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            here.recv(1)
+
+
+@pytest.mark.requirement("L9")
+def test_the_same_read_in_a_coroutine_ends_at_the_limit() -> None:
+    async def read() -> None:
+        here, there = socket.socketpair()
+        with here, there:
+            here.setblocking(False)
+            async with timeout(0.02):
+                await asyncio.get_running_loop().sock_recv(here, 1)
+
+    with pytest.raises(TimeoutError, match="the block took longer"):
+        asyncio.run(read())
 
 
 @pytest.mark.requirement("L9")

@@ -70,8 +70,16 @@ def put_by_name(app: Fairlane) -> object:
     return app.tasks.enqueue("sync.process_delta", {}, tenant="ORG-1")
 
 
+def put_as_another_application(app: Fairlane) -> object:
+    return app.tasks.enqueue("sync.process_delta", {}, tenant="ORG-1", rules=OTHER.runtime)
+
+
+OTHER = isolated(MemoryStore())
+"""Whose rules its jobs follow, wherever they are enqueued."""
+
+
 @pytest.mark.requirement("I13")
-@pytest.mark.parametrize("put", [put_one, put_by_name])
+@pytest.mark.parametrize("put", [put_one, put_by_name, put_as_another_application])
 def test_the_501st_of_501_jobs_enqueued_one_by_one_warns_once_and_is_queued(
     store: Store, put: Put, caplog: pytest.LogCaptureFixture
 ) -> None:

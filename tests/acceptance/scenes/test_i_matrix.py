@@ -16,7 +16,7 @@ from tests.support.stores import Ground, open_at
 
 pytestmark = pytest.mark.requirement("I14")
 
-KINDS = ("memory", "sqlite-apsw", "postgres")
+KINDS = ("memory", "sqlite-apsw", "postgres", "redis")
 FAX = "dartwing_fax.send_fax"
 
 
@@ -133,7 +133,7 @@ def test_worker_scaling_critical_jobs_start_at_once_while_bulk_and_default_are_f
     assert sorted(positions)[4] <= 16, "a fax waits for two rounds of the other slots at most"
 
 
-@pytest.mark.requirement("I4")
+@pytest.mark.requirement("I3", "I4")
 def test_worker_scaling_high_load_on_critical_itself_is_worked_off_in_order_and_shared(app: Fairlane) -> None:
     """While critical, default and bulk are all full: first in, first out within a tenant, and no tenant waits for
     another's backlog, whatever waits in the other queues."""
