@@ -73,7 +73,7 @@ def test_a_healthy_sqlite_store_passes_every_check(run: Run, scene: Scene) -> No
     assert scene.everything() == before
 
 
-@pytest.mark.requirement("L13", "L15")
+@pytest.mark.requirement("L13", "L15", "D27")
 def test_what_is_wrong_now_comes_first_with_its_extent_and_what_helps(run: Run, scene: Scene) -> None:
     with Fairlane(scene.url) as app:
         app.queues.pause("default", by="ada", notes="maintenance")

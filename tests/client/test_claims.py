@@ -17,7 +17,7 @@ from tests.support.stores import Ground, Timed, ground, open_at
 
 __all__ = ["ground"]
 
-pytestmark = pytest.mark.requirement("W7")
+pytestmark = pytest.mark.requirement("W7", "D28")
 
 Mail = SyncTask[[int], None]
 

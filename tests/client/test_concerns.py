@@ -166,6 +166,7 @@ STORIES: list[tuple[Callable[[Shop], None], list[tuple[str, str, str, int | None
 ]  # fmt: skip
 
 
+@pytest.mark.requirement("D27")
 @pytest.mark.parametrize(("story", "expected"), STORIES, ids=[story.__name__ for story, _ in STORIES])
 def test_what_is_wrong_is_said_with_its_extent_and_the_command_that_helps(
     shop: Shop, story: Callable[[Shop], None], expected: list[tuple[str, str, str, int | None, str]]

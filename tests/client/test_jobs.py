@@ -214,6 +214,7 @@ def test_many_jobs_are_acted_on_and_one_refusal_stops_no_other(app: Fairlane, ad
         app.jobs.act_on_many("fail", [first])
 
 
+@pytest.mark.requirement("D27")
 def test_a_preview_counts_what_would_be_changed_and_the_rest_by_its_state(
     app: Fairlane, add: SyncTask[[int, int], int]
 ) -> None:
@@ -241,6 +242,7 @@ def test_a_preview_counts_what_would_be_changed_and_the_rest_by_its_state(
     assert preview("retry", [again]) == (1, {}), "the job made last was cancelled"
 
 
+@pytest.mark.requirement("D27")
 def test_an_empty_filter_means_nothing_unless_all_is_said(app: Fairlane, add: SyncTask[[int, int], int]) -> None:
     add.using(tenant="acme").enqueue(1, 1)
     add.enqueue(1, 2)

@@ -69,7 +69,7 @@ def test_at_the_limit_a_job_is_queued_and_a_warning_logged_and_published(
     assert (event.data["organization"], event.data["queue"]) == ("acme", "default")
 
 
-@pytest.mark.requirement("I2")
+@pytest.mark.requirement("I2", "D23")
 def test_a_limit_that_only_warns_is_counted_where_a_call_could_pass_it(
     small: Fairlane, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -91,7 +91,7 @@ def test_a_limit_that_only_warns_is_counted_where_a_call_could_pass_it(
     assert counted == [True, True, True]
 
 
-@pytest.mark.requirement("I2")
+@pytest.mark.requirement("I2", "D23")
 def test_jobs_that_ended_make_room_again_and_a_call_of_many_is_counted_as_many(
     small: Fairlane, caplog: pytest.LogCaptureFixture
 ) -> None:

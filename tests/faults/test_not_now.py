@@ -28,6 +28,8 @@ from tests.worker.foreman.crew import Crew
 
 __all__ = ["ground"]
 
+pytestmark = pytest.mark.requirement("D26")
+
 both_colours = pytest.mark.parametrize("colour", ["sync", "async"])
 
 

@@ -25,6 +25,8 @@ from tests.servers.postgres import PostgresServer
 from tests.servers.valkey import ValkeyServer
 from tests.worker.foreman.crew import Crew, ForemanProcess
 
+pytestmark = pytest.mark.requirement("D26")
+
 QUICK_ALERT = '{"rules": {"store_unreachable": {"for_s": 0.5}}}'
 ALERT = "[critical] store_unreachable: the store could not be reached"
 

@@ -247,6 +247,33 @@ def test_strict_channels_run_nothing_before_the_check_finds_nothing(
     office.app.close()
 
 
+@pytest.mark.requirement("S9")
+def test_tasks_wait_uncharged_while_the_role_of_the_channels_may_not_call_handlers(
+    db: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    db.do(SHOP)
+    db.do("create role stranger login")
+    try:
+        app = Fairlane(db.dsn, statement_timeout_s=2.0)
+        Channels(app, url=db.dsn.replace("postgres@", "stranger@"))
+        db.do("""select queues.enqueue('db_function', '{"db_function": "shop.supervise"}')""")
+        for _ in range(3):
+            with app.running(drain=True):
+                pass
+            db.do("update fairlane.scheduled set due_at = now()")
+        [job] = app.jobs.list().jobs
+        assert (job.status, job.attempts) == ("pending", 0)
+        assert 'the role "stranger" may not call handlers as worker_service_user' in caplog.text
+        assert 'grant worker_service_user to "stranger"' in app.jobs.why(job.id).reasons[0].says
+        db.do("grant worker_service_user to stranger")
+        with app.running(drain=True):
+            pass
+        assert db.ask("select handler from shop.heard") == [("supervise",)]
+        app.close()
+    finally:
+        db.do("drop role stranger")
+
+
 @pytest.mark.requirement("D10", "S5")
 @pytest.mark.parametrize("answer", [None, [], "succeeded", {}, {"payload": {}}, {"status": 7}, {"success": "yes"}])
 def test_an_answer_that_is_no_envelope_is_recorded_as_a_failure(office: Office, answer: object) -> None:

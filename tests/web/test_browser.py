@@ -260,7 +260,7 @@ def test_the_overview_and_the_page_of_a_job_follow_a_real_worker_by_its_events_a
     assert visit.complaints == []
 
 
-@pytest.mark.requirement("I13")
+@pytest.mark.requirement("I13", "D27")
 def test_an_open_page_says_that_its_figures_are_old_while_the_store_is_away_and_heals_by_itself(
     chromium: Browser,
 ) -> None:

@@ -17,7 +17,7 @@ from fairlane.stores.base import Store
 from fairlane.stores.sqlite import MemoryStore
 from tests.support.stores import Ground, open_at
 
-pytestmark = pytest.mark.requirement("I2", "I14")
+pytestmark = pytest.mark.requirement("I2", "I14", "D23")
 
 Put = Callable[[Fairlane], object]
 

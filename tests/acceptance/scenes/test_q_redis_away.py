@@ -98,7 +98,7 @@ def process(away: ValkeyServer, tmp_path: Path) -> Iterator[Process]:
     process.kill()
 
 
-@pytest.mark.requirement("Q4", "Q5", "Q11", "Q16")
+@pytest.mark.requirement("Q4", "Q5", "Q11", "Q16", "D26")
 def test_a_process_started_without_redis_runs_its_jobs_and_switches_to_redis(
     away: ValkeyServer, process: Process
 ) -> None:
@@ -119,7 +119,7 @@ def test_a_process_started_without_redis_runs_its_jobs_and_switches_to_redis(
     assert "lost, as the store is away" not in process.log()
 
 
-@pytest.mark.requirement("Q4", "Q5", "Q14")
+@pytest.mark.requirement("Q4", "Q5", "Q14", "D26")
 def test_a_web_process_and_a_worker_started_without_redis_lose_nothing(away: ValkeyServer, tmp_path: Path) -> None:
     with closing(Crew(away.url, tmp_path)) as crew:
         foreman = crew.start("-p", "1", "-s", "4")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from tests.supervisors.gateways import MailServer
 from tests.support.stores import Ground, ground
 
 __all__ = ["ground"]
+
+ROOT = Path(__file__).parents[3]
 
 PROCESS = """
 create schema comms;
@@ -88,6 +91,14 @@ def test_the_contract_by_hand(shell: Shell, ground: Ground) -> None:
     ]
 
 
+@pytest.mark.requirement("S8", "S11")
+def test_an_account_and_its_files_are_deleted_as_the_example_is_typed() -> None:
+    command = [sys.executable, "-m", "examples.supervisors", "accounts"]  # make example-accounts
+    ran = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, timeout=120, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert "1 | None | None | ['deleted', 'anonymized']" in ran.stdout
+
+
 @pytest.fixture
 def login(request: pytest.FixtureRequest, db: Database) -> Iterator[str]:
     """A role that may log in, and nothing else; as it was, afterwards."""
@@ -101,7 +112,9 @@ def login(request: pytest.FixtureRequest, db: Database) -> Iterator[str]:
 
 
 @pytest.mark.requirement("S5", "S6", "S7", "S9", "S11", "L13", "L14")
-@pytest.mark.parametrize("login", ["worker_service_user", "shop_worker_of_s"], indirect=True)
+@pytest.mark.parametrize(
+    "login", ["worker_service_user", pytest.param("shop_worker_of_s", marks=pytest.mark.long)], indirect=True
+)
 def test_a_process_by_the_recipe_run_by_a_worker_that_has_the_workers_rights_alone(
     shell: Shell, db: Database, mail: MailServer, ground: Ground, login: str
 ) -> None:

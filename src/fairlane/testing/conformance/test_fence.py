@@ -30,7 +30,7 @@ from fairlane.testing.conformance.samples import OUTCOMES, completed, released, 
 from fairlane.testing.conformance.scene import Scene
 from fairlane.testing.conformance.workflows import Flow
 
-pytestmark = pytest.mark.requirement("Q17")
+pytestmark = pytest.mark.requirement("Q17", "D25")
 
 
 def with_its_number_lost(scene: Scene, **options: Any) -> tuple[WorkerId, Lease, Lease]:

@@ -23,7 +23,7 @@ from fairlane.testing.conformance.samples import failure, retried, snoozed
 from fairlane.testing.conformance.scene import Scene
 from fairlane.testing.conformance.workflows import Flow
 
-pytestmark = pytest.mark.requirement("I2", "L15")
+pytestmark = pytest.mark.requirement("I2", "L15", "D27")
 
 
 class Played:
