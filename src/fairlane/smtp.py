@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fairlane.client.settings.alerts import Security
 from fairlane.core.clock import Clock, SystemClock
+from fairlane.core.tracebacks import without_frames
 from fairlane.errors import InvalidOption, NonRetryable
 from fairlane.extras import needed_for
 
@@ -172,10 +173,13 @@ class SmtpServer:
         except aiosmtplib.SMTPRecipientsRefused as error:
             await self._give_back(client)
             worst = max(error.recipients, key=lambda refused: refused.code)
-            raise _refusal(worst.code, worst.message) from error
+            raise _refusal(worst.code, worst.message) from without_frames(error)
         except aiosmtplib.SMTPResponseException as error:
             await self._give_back(client)
-            raise _refusal(error.code, error.message) from error
+            raise _refusal(error.code, error.message) from without_frames(error)
+        except (aiosmtplib.SMTPException, OSError) as error:
+            client.close()
+            raise without_frames(error) from error.__cause__
         except BaseException:
             client.close()
             raise
@@ -203,12 +207,11 @@ class SmtpServer:
                 client.close()
             else:
                 return client
-        username, password = self._login
         client = aiosmtplib.SMTP(
             hostname=self._host,
             port=self._port,
-            username=username,
-            password=password,
+            username=self._login[0],
+            password=self._login[1],
             use_tls=self._security == "tls",
             start_tls=self._security == "starttls",
             tls_context=self._tls,
@@ -216,6 +219,9 @@ class SmtpServer:
         )
         try:
             await client.connect()
+        except (aiosmtplib.SMTPException, OSError) as error:
+            client.close()
+            raise without_frames(error) from error.__cause__
         except BaseException:
             client.close()
             raise

@@ -15,6 +15,7 @@ from fairlane.api.auth.sessions import COOKIE, LOOPBACK_COOKIE
 from fairlane.client.admin.tokens import has_shape_of_secret, hash_of
 from fairlane.core.clock import FakeClock
 from fairlane.core.ops import SESSION_S, FindCredential, IssueCredential, ListCredentials, Op
+from fairlane.web import create_dashboard
 from tests.api.house import CANARY, EVERY_ROLE, OWN, ShopHouse
 
 SAME_ORIGIN = {"Sec-Fetch-Site": "same-origin"}
@@ -84,6 +85,29 @@ def test_every_wrong_token_of_the_right_shape_is_asked_for_in_the_same_way(
         asked.clear()
         assert house.call("GET", "/api/jobs/me/", wrong).status_code == 401
         assert asked == [FindCredential(kind="token", hash=hash_of(wrong))]
+
+
+@pytest.mark.parametrize(("method", "status"), [("GET", 200), ("POST", 303), ("POST", 401)])
+def test_a_link_is_in_no_address_once_its_request_is_over(house: ShopHouse, method: str, status: int) -> None:
+    """Access logs and tracing read the address when the answer begins; the page of a link does not use it up."""
+    dashboard = create_dashboard(house.app)
+    begun: list[bytes] = []
+
+    async def served(scope: Any, receive: Any, send: Any) -> None:
+        async def sending(message: Any) -> None:
+            begun.append(scope["query_string"])
+            await send(message)
+
+        await dashboard(scope, receive, sending)
+
+    async def ask() -> int:
+        transport = httpx.ASGITransport(served)
+        async with httpx.AsyncClient(transport=transport, base_url="https://jobs.example") as http:
+            link = house.link() if status != 401 else "fl_" + "x" * 43
+            return (await http.request(method, "/login", params={"link": link})).status_code
+
+    assert house.runner.run(ask()) == status
+    assert set(begun) == {b""}
 
 
 @pytest.mark.requirement("W13")

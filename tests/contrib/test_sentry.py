@@ -16,7 +16,11 @@ from sentry_sdk.transport import Transport
 
 from fairlane import Cancel, Fairlane, FakeClock, Retry, current_job
 from fairlane.contrib.sentry import instrument
+from fairlane.errors import StoreUnavailable
 from fairlane.testing import run_due
+from tests.servers.ports import free_port
+
+PASSWORD = "canary-4711"
 
 
 class Kept(Transport):
@@ -300,3 +304,22 @@ def test_a_run_that_cancels_itself_checks_in_as_done(app: Fairlane, sentry: Kept
     items = sentry.items("check_in")
     assert [item["status"] for item in items] == ["in_progress", "ok"]
     assert len({item["check_in_id"] for item in items}) == 1
+
+
+@pytest.mark.parametrize("store", ["postgresql", "redis"])
+def test_an_outage_sends_no_password_of_the_store(sentry: Kept, store: str) -> None:
+    """Of the variables of a driver's frames one is the address that it connects to."""
+    with Fairlane(f"{store}://app:{PASSWORD}@127.0.0.1:{free_port()}/1") as app:
+        instrument(app)
+
+        @app.task(name="send")
+        def send() -> None: ...
+
+        try:
+            send.enqueue()
+        except StoreUnavailable as error:
+            assert error.__cause__ is not None, "what the driver said stays"
+            sentry_sdk.capture_exception(error)
+    [event] = sentry.items("event")
+    assert PASSWORD not in json.dumps(event)
+    assert event["exception"]["values"][-1]["type"] == "StoreUnavailable"

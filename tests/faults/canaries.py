@@ -20,6 +20,26 @@ CLIENT_SECRET, COOKIE, NOTED, CAUSE, LOGGED = (
 )
 CLOSING, HEADER, CORPUS = "canary-closing-pw", "canary-job-header", "canary-corpus-4711"
 EVERY = (PASSWORD, BEARER, IN_A_URL, IN_A_QUERY, CLIENT_SECRET, COOKIE, NOTED, CAUSE, LOGGED, CLOSING, HEADER, CORPUS)
+PLANTED = {
+    place: f"canary-{place.replace(' ', '-')}-4711"
+    for place in (
+        *(
+            "argument",
+            "result",
+            "header",
+            "password of a store",
+            "guessed token",
+            "body of a request",
+            "query of a request",
+        ),
+        *("path of a webhook", "query of a webhook", "key of a webhook"),
+        *("user of a mail server", "password of a mail server", "text of a mail"),
+        *("access key", "secret key", "signature", "token of a service"),
+    )
+}
+"""Where a secret is, in an application that works with it; none of them is in what its processes print and log."""
+CONTROL = "said-on-purpose"
+"""What an application logs at DEBUG when it is loaded: it is in every log that is captured whole."""
 SHORTEST = 12
 """So much of one is already too much."""
 

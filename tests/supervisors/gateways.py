@@ -30,6 +30,7 @@ class MailServer:
         """Sender and recipients of each."""
         self.sessions: set[int] = set()
         self.logins: list[bytes] = []
+        self.password = b"let me in"
         self.recipient_says = self.data_says = "250 OK"
         self.recipients_say: dict[str, str] = {}
         """Answers by address, instead of `recipient_says`."""
@@ -66,7 +67,7 @@ class MailServer:
     def _authenticate(self, _server: Any, _session: Any, _envelope: Any, _mechanism: str, data: Any) -> AuthResult:
         assert isinstance(data, LoginPassword)
         self.logins.append(data.login)
-        return AuthResult(success=data.password == b"let me in")
+        return AuthResult(success=data.password == self.password)
 
     def close(self) -> None:
         self._controller.stop()
@@ -82,6 +83,7 @@ class WebServer:
         self.queries: list[dict[str, list[str]]] = []
         self.status: dict[str, int] = {}
         """Answers by path, instead of doing anything."""
+        self.signature = "secret"
         server = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -96,7 +98,10 @@ class WebServer:
                 else:
                     asked = json.loads(body)
                     assert asked["method"] == "DELETE"
-                    self.answer(200, {"url": f"{server.url}/{asked['bucket']}/{asked['object_key']}?signature=secret"})
+                    self.answer(
+                        200,
+                        {"url": f"{server.url}/{asked['bucket']}/{asked['object_key']}?signature={server.signature}"},
+                    )
 
             def do_DELETE(self) -> None:
                 parts = urlsplit(self.path)

@@ -25,6 +25,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from typing import TYPE_CHECKING, NamedTuple
 
 from fairlane.client.settings.alerts import WebhookSettings, without_path
+from fairlane.core.tracebacks import without_frames
 from fairlane.errors import AddressRefused, NonRetryable
 from fairlane.http import open_transport, send
 
@@ -199,15 +200,20 @@ async def post(webhook: WebhookSettings, id: str, body: bytes, at: datetime, *, 
 
     Raises `AddressRefused`, `NotDelivered`, TimeoutError, or a network error.
     """
-    async with asyncio.timeout(WITHIN_S):
-        target = await find_target(webhook.url, webhook.allow, resolve)
-        headers = {
-            "content-type": "application/json",
-            "user-agent": "fairlane",
-            "host": target.url.netloc.decode("ascii"),
-            **signed_headers(webhook.secret, id, at, body),
-        }
-        status, answered = await _sent(target.url, target.addresses[:MOST_ADDRESSES], headers, body)
+    import httpx
+
+    try:
+        async with asyncio.timeout(WITHIN_S):
+            target = await find_target(webhook.url, webhook.allow, resolve)
+            headers = {
+                "content-type": "application/json",
+                "user-agent": "fairlane",
+                "host": target.url.netloc.decode("ascii"),
+                **signed_headers(webhook.secret, id, at, body),
+            }
+            status, answered = await _sent(target.url, target.addresses[:MOST_ADDRESSES], headers, body)
+    except (httpx.HTTPError, TimeoutError) as error:
+        raise without_frames(error) from error.__cause__
     if 300 <= status < 400:
         raise NonRetryable(f"{without_path(webhook.url)} answered {status}; redirects are not followed")
     if not 200 <= status < 300:

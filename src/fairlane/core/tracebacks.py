@@ -1,4 +1,4 @@
-"""Tracebacks as people read them: frames of their own code in full, runs of Fairlane's frames folded.
+"""Tracebacks as people read them: frames of their own code in full, runs of Fairlane's frames folded, none of drivers.
 
 The one rule for pages, command line and logs. A page also folds frames of libraries, because it can unfold them.
 """
@@ -9,8 +9,11 @@ import re
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
+from typing import TypeVar
 
 from msgspec import Struct
+
+E = TypeVar("E", bound=BaseException)
 
 _FRAME = re.compile(r'^\s*File "(?P<path>[^"]+)", line (?P<line>\d+)')
 _HERE = re.escape(str(Path(__file__).parents[1]))
@@ -21,6 +24,18 @@ FOREIGN_FRAMES = re.compile(
     rf"{_OWN}|[/\\](site-packages|dist-packages|lib[/\\]python3[^/\\]*|asyncio|concurrent)[/\\]"
 )
 """Of Fairlane and of libraries."""
+
+
+def without_frames(error: E) -> E:
+    """An error of a driver or a library, and those it comes from, without the frames they went through.
+
+    What reports errors sends the variables of frames: of these, a store's password, a webhook's path, the arguments of
+    a job. The text says what was wrong, and frames of a driver nothing more. (tests/faults/test_log_canaries.py)
+    """
+    seen: BaseException | None = error
+    while seen is not None:
+        seen.__traceback__, seen = None, seen.__cause__
+    return error
 
 
 class TracebackPart(Struct, frozen=True):

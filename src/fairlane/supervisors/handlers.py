@@ -16,6 +16,7 @@ import psycopg
 from fairlane.client.context import CurrentJob
 from fairlane.client.settings.model import Settings
 from fairlane.core.names import MAX_KEY_BYTES
+from fairlane.core.tracebacks import without_frames
 from fairlane.errors import HandlerRefused, StoreUnavailable
 from fairlane.stores.pool import ConnectionPool
 from fairlane.stores.postgres.connection import PostgresConnector, parameters
@@ -93,9 +94,9 @@ class HandlerInvoker:
             answer = None if text is None else msgspec.json.decode(text)
         except psycopg.Error as error:
             if error.diag.constraint_name == RUNNER:
-                raise HandlerRefused(_said(error), error.diag.message_hint or "") from error
+                raise HandlerRefused(_said(error), error.diag.message_hint or "") from without_frames(error)
             kind = HandlerHeldUp if _is_transient(error) else HandlerFailed
-            raise kind(function, _said(error)) from error
+            raise kind(function, _said(error)) from without_frames(error)
         except (msgspec.DecodeError, RecursionError) as error:  # jsonb holds numbers that no float does: 1e400
             raise HandlerFailed(function, f"answered what cannot be read: {error}") from error
         return read_result(function, answer)
@@ -119,7 +120,7 @@ class HandlerInvoker:
                 if not isinstance(found, Lost | Again):
                     raise
                 if pause_s is None:
-                    raise unreachable(error) from error
+                    raise unreachable(error) from without_frames(error)
             except StoreUnavailable:
                 if pause_s is None:
                     raise
@@ -146,7 +147,7 @@ def _as_unavailable() -> Iterator[None]:
     try:
         yield
     except psycopg.Error as error:
-        raise unreachable(error) from error
+        raise unreachable(error) from without_frames(error)
 
 
 def _is_transient(error: psycopg.Error) -> bool:

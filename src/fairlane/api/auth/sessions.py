@@ -45,6 +45,11 @@ def _is_plain(request: Request) -> bool:
     return request.url.scheme != "https" and is_on_loopback(request)
 
 
+def forget_link(request: Request) -> None:
+    """Take a log-in link out of the address, which access logs and tracing read when the request is over."""
+    request.scope["query_string"] = b""
+
+
 def may_be_of_another_site(request: Request, by: Literal["token", "session", "host"]) -> bool:
     """Whether a page of another site could have made a browser send this request with its user's credential.
 

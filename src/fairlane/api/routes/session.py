@@ -43,6 +43,7 @@ async def log_in(request: Request, state: State, link: Link) -> Response:
     Browsers are redirected to the overview; programs that accept JSON get their identity. Scripts and other sites
     cannot read the cookie. A session that the browser had until then ends.
     """
+    sessions.forget_link(request)
     if sessions.is_from_another_site(request):
         raise Problem(403, "cross_site", "this was requested by a page of another site; nothing was changed")
     opened = await state.app.tokens.aredeem_link(link)

@@ -16,6 +16,7 @@ from weakref import WeakSet
 import psycopg
 from psycopg.rows import tuple_row
 
+from fairlane.core.tracebacks import without_frames
 from fairlane.errors import (
     FairlaneError,
     NoTransaction,
@@ -63,7 +64,7 @@ class BorrowedConnections:
                 self._found(owner, send(_LOOK, (self._schema,)))
             return send(sql.decode(), params)
         except driver_errors() as error:
-            raise caller_error(error) from error
+            raise caller_error(error) from without_frames(error)
 
     async def arun(self, conn: object, sql: bytes, params: Params) -> Rows:
         """Run on a connection of either kind; a blocking one is used in a thread."""
@@ -75,7 +76,7 @@ class BorrowedConnections:
                 self._found(owner, await send(_LOOK, (self._schema,)))
             return await send(sql.decode(), params)
         except driver_errors() as error:
-            raise caller_error(error) from error
+            raise caller_error(error) from without_frames(error)
 
     def _found(self, owner: object, rows: Rows) -> None:
         is_there, is_allowed, role = rows[0]
@@ -236,7 +237,7 @@ def set_tenant(conn: object, tenant: str) -> None:
         if lasts is None:
             lasts = send(_READ, ())[0][0] == in_force
     except driver_errors() as error:
-        raise caller_error(error) from error
+        raise caller_error(error) from without_frames(error)
     _check(tenant, in_force, lasts=lasts)
 
 
@@ -254,7 +255,7 @@ async def aset_tenant(conn: object, tenant: str) -> None:
     except FairlaneError:  # PermissionDenied is an OSError, too
         raise
     except driver_errors() as error:
-        raise caller_error(error) from error
+        raise caller_error(error) from without_frames(error)
     _check(tenant, in_force, lasts=lasts)
 
 

@@ -21,6 +21,7 @@ from psycopg.pq import ExecStatus, TransactionStatus
 from psycopg.pq.abc import PGresult
 
 from fairlane.core.clock import SystemClock
+from fairlane.core.tracebacks import without_frames
 from fairlane.errors import ConfigError
 from fairlane.stores.postgres.errors import STORE, NoAnswer, unreachable
 from fairlane.stores.url import redacted
@@ -230,7 +231,7 @@ class PostgresConnector:
             conn = Connection.connect(**given, autocommit=True, prepare_threshold=None)
         except psycopg.Error as error:
             if not self._refused_options(given, error):
-                raise unreachable(error) from error
+                raise unreachable(error) from without_frames(error)
             return self.connect(patient=patient)
         refuse_old_server(conn)
         conn.answer_within_s = None if patient else self._answer_within_s
@@ -244,7 +245,7 @@ class PostgresConnector:
             conn = await AsyncConnection.connect(**given, autocommit=True, prepare_threshold=None)
         except psycopg.Error as error:
             if not self._refused_options(given, error):
-                raise unreachable(error) from error
+                raise unreachable(error) from without_frames(error)
             return await self.aconnect()
         refuse_old_server(conn)
         conn.answer_within_s = self._answer_within_s

@@ -12,6 +12,7 @@ import psycopg
 from psycopg import sql as quoting
 
 from fairlane.core.clock import Clock, SystemClock
+from fairlane.core.tracebacks import without_frames
 from fairlane.stores.postgres.connection import Connection, without_options
 from fairlane.stores.postgres.errors import unreachable
 
@@ -35,7 +36,7 @@ class PostgresListener:
         try:
             self._listen()
         except psycopg.Error as error:
-            raise unreachable(error) from error
+            raise unreachable(error) from without_frames(error)
 
     def wait(self, timeout_s: float) -> bool:
         """True when woken; also after a reconnection, since a wake-up may have been missed meanwhile."""
@@ -66,7 +67,7 @@ class PostgresListener:
                 conn.answer_within_s = PROBE_WITHIN_S
                 conn.execute("select pg_notify(%s, '')", (self._proof,))
         except psycopg.Error as error:
-            raise unreachable(error) from error
+            raise unreachable(error) from without_frames(error)
 
     def close(self) -> None:
         conn, self._conn = self._conn, None

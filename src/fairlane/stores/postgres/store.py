@@ -15,6 +15,7 @@ from psycopg.errors import CharacterNotInRepertoire
 
 from fairlane.core.ids import WorkerId
 from fairlane.core.ops import Check, Emit, Enqueue, EnqueueWorkflow, Op, Turn
+from fairlane.core.tracebacks import without_frames
 from fairlane.errors import ConfigError, StoreRefused, StoreUnavailable, UnsupportedConnection
 from fairlane.stores.base import Capability
 from fairlane.stores.pool import ConnectionPool
@@ -138,7 +139,7 @@ class PostgresStore:
             ours = translated(error)
             if ends_sessions(ours):
                 conn.pgconn.finish()
-            raise ours from error
+            raise ours from without_frames(error)
         finally:
             self._pool.give(conn, broken=conn.is_over)
 
@@ -166,7 +167,7 @@ class PostgresStore:
             ours = translated(error)
             if ends_sessions(ours):
                 conn.pgconn.finish()
-            raise ours from error
+            raise ours from without_frames(error)
         finally:
             await self._pool.agive(conn, broken=conn.is_over)
 

@@ -17,6 +17,7 @@ import redis.connection as synchronous
 import redis.exceptions as their
 import redis.retry
 
+from fairlane.core.tracebacks import without_frames
 from fairlane.errors import ConfigError
 from fairlane.stores.redis.errors import STORE, unreachable
 from fairlane.stores.url import redacted
@@ -89,7 +90,7 @@ class RedisConnector:
             except (their.RedisError, OSError) as error:
                 if self._has_left(node):
                     continue
-                raise unreachable(error) from error
+                raise unreachable(error) from without_frames(error)
             return conn
 
     async def aconnect(self) -> AsyncConnection:
@@ -103,7 +104,7 @@ class RedisConnector:
             except (their.RedisError, OSError) as error:
                 if self._has_left(node):
                     continue
-                raise unreachable(error) from error
+                raise unreachable(error) from without_frames(error)
             return conn
 
     def _make(self, library: Any, retry: Any) -> Any:
@@ -184,7 +185,7 @@ async def aask(conn: AsyncConnection, *command: bytes | str | int) -> Any:
         if isinstance(error, TimeoutError):
             raise their.TimeoutError(f"no answer within {conn.socket_timeout:g} s") from None
         if isinstance(error, OSError):
-            raise their.ConnectionError(str(error)) from error
+            raise their.ConnectionError(str(error)) from without_frames(error)
         raise
     if isinstance(answer, their.ResponseError):
         raise answer

@@ -12,6 +12,7 @@ import redis.exceptions as their
 
 from fairlane.core.clock import Clock, SystemClock
 from fairlane.core.ids import WorkerId
+from fairlane.core.tracebacks import without_frames
 from fairlane.errors import StoreUnavailable
 from fairlane.stores.redis.connection import Connection, RedisConnector
 
@@ -55,7 +56,7 @@ class RedisListener:
             conn.send_command("PUBLISH", self._channel, "", check_health=False)
             conn.read_response()
         except (their.RedisError, OSError) as error:
-            raise StoreUnavailable("redis", str(error)) from error
+            raise StoreUnavailable("redis", str(error)) from without_frames(error)
         finally:
             conn.disconnect()
 

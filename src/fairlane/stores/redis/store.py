@@ -16,6 +16,7 @@ import redis.exceptions as their
 
 from fairlane.core.ids import WorkerId
 from fairlane.core.ops import Op
+from fairlane.core.tracebacks import without_frames
 from fairlane.errors import ConfigError, InvalidOption, StoreRefused, StoreUnavailable, UnsupportedConnection
 from fairlane.stores.base import Capability
 from fairlane.stores.pool import ConnectionPool
@@ -155,7 +156,7 @@ class RedisStore:
         except (their.RedisError, OSError) as error:
             ours = translated(error)
             broken = isinstance(ours, Again) or ends_sessions(ours)
-            raise ours from error
+            raise ours from without_frames(error)
         finally:
             self._connections.give(conn, broken=broken)
 
@@ -180,7 +181,7 @@ class RedisStore:
         except (their.RedisError, OSError) as error:
             ours = translated(error)
             broken = isinstance(ours, Again) or ends_sessions(ours)
-            raise ours from error
+            raise ours from without_frames(error)
         finally:
             await self._connections.agive(conn, broken=broken)
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import Query
 
+from fairlane.api.auth.sessions import forget_link
 from fairlane.client.rights import Right
 from fairlane.web.page import CurrentPage, Pages, Values
 
@@ -18,5 +19,6 @@ async def show_login(page: CurrentPage, link: Annotated[str | None, Query(max_le
 
     Opening the page does not use up the link: mail scanners and previews follow links but press no button.
     """
+    forget_link(page.request)
     # A whole link may be pasted where its secret is asked for.
     return {"link": link and link.rpartition("link=")[2][:200], "problem": None}
