@@ -62,7 +62,7 @@ def test_a_worker_waits_for_its_server_at_the_start_and_later(
     server, url = away
     with closing(Crew(url, tmp_path)) as crew:
         foreman = crew.start("-p", "1", "-s", "2", "--probe-port", "0", FAIRLANE_ALERTS=QUICK_ALERT)
-        crew.eventually(lambda: "waits for the store: the" in unready(foreman))
+        crew.eventually(lambda: unready(foreman).endswith("worker 1: waits for the store"))  # where it is, the log says
         crew.eventually(lambda: foreman.log().count(ALERT) == 1)
         workers = foreman.workers()
         assert foreman.log().count("it is tried until it does") == 1

@@ -68,7 +68,7 @@ class ProbeServer:
             if process is None:
                 yield f"worker {number}: being restarted"
             elif process.store_away is not None:
-                yield f"worker {number}: waits for the store: {process.store_away}"
+                yield f"worker {number}: waits for the store"  # why is in the log: everybody may ask here
             elif process.renewed_s is None or process.ticked_s is None or process.hello is None:
                 yield f"worker {number}: still starting"
             elif now_s - process.renewed_s > lease_s:
