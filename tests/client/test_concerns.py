@@ -13,7 +13,7 @@ import pytest
 
 from fairlane import Fairlane, FakeClock, PermissionDenied, tenant
 from fairlane.client.admin import concerns as module
-from fairlane.core.ops import Alert, Renew, SaveAlerts
+from fairlane.core.ops import Alert, Enqueue, Renew, SaveAlerts
 from fairlane.errors import QueuePaused
 from fairlane.testing import run_due
 from fairlane.testing.conformance.samples import Making
@@ -50,6 +50,12 @@ class Shop:
         at = {"since": self.clock.now(), "fired_at": self.clock.now(), "resolved_at": None}
         alert = Alert(rule=rule, about=about, state="firing", value=value, severity=severity, version=1, **at)
         self.app.runtime.access.run(SaveAlerts(alerts=(alert,)))
+
+    def give_up(self, task: str) -> None:
+        """A message of an alert that no receiver took."""
+        job = self._making.job(type=task)
+        self.app.runtime.access.run(Enqueue(jobs=(job,)))
+        self.app.jobs.bury(job.id, reason="404 Not Found")
 
     def block(self, count: int = 1) -> None:
         for _ in range(count):
@@ -126,6 +132,13 @@ def many_dead_letters(shop: Shop) -> None:
     shop.fire("dead_letters", value=26, severity="critical")
 
 
+def alerts_not_sent(shop: Shop) -> None:
+    shop.hire()
+    shop.fail()
+    for _ in range(2):
+        shop.give_up("fairlane.webhook")
+
+
 def error_rate(shop: Shop) -> None:
     shop.fire("error_rate", "mail.send", 0.749)
 
@@ -161,6 +174,12 @@ STORIES: list[tuple[Callable[[Shop], None], list[tuple[str, str, str, int | None
       "26 dead letters pending review: ValueError of fail", 26, "fairlane dead-letters groups")]),
     (many_dead_letters, [("dead_letters", "critical",
       "26 dead letters pending review: ValueError of fail", 26, "fairlane dead-letters groups")]),
+    (alerts_not_sent, [
+        ("alerts_not_sent", "critical", "2 messages of alerts could not be sent by fairlane.webhook: Buried", 2,
+         "fairlane dead-letters reprocess --fingerprint "),
+        ("dead_letters", "info", "3 dead letters pending review: 2 of them Buried of fairlane.webhook", 3,
+         "fairlane dead-letters groups"),
+    ]),
     (error_rate, [("error_rate", "warning", '75% of the attempts of "mail.send" failed (more than 0.1)', None,
       "fairlane dead-letters groups")]),
 ]  # fmt: skip

@@ -17,6 +17,7 @@ from fairlane.client.rights import visible
 from fairlane.client.steps import Steps, ask
 from fairlane.core.alerts import SEEN, SEVERITIES, Rule, Severity, Watched, asked, seen
 from fairlane.core.limits import StoredLimit
+from fairlane.core.names import BUILT_IN_TASKS
 from fairlane.core.ops import (
     ALL_TENANTS,
     COUNT_CAP,
@@ -24,6 +25,7 @@ from fairlane.core.ops import (
     Alert,
     Alerts,
     Breakers,
+    DeadLetterFilter,
     DeadLetterGroup,
     GetStats,
     GroupDeadLetters,
@@ -83,6 +85,8 @@ class Observed(NamedTuple):
     breakers: Breakers
     limits: tuple[StoredLimit, ...]
     groups: tuple[DeadLetterGroup, ...]
+    unsent: tuple[DeadLetterGroup, ...]
+    """Messages of alerts that were given up."""
     workflows: tuple[Workflow, ...]
     """The newest."""
     alerts: Alerts
@@ -110,6 +114,10 @@ def read_concerns(runtime: Runtime) -> Steps[Concerns]:
     for tenant in sorted(tenants)[:MOST_COUNTED]:
         own = yield from ask(GetStats(scope=only(tenant), cap=COUNT_CAP, parts=("queues",)))
         waiting_of[tenant] = sum(queue.pending + queue.failed for queue in own.queues)
+    unsent: list[DeadLetterGroup] = []
+    for task in sorted(BUILT_IN_TASKS):
+        letters = DeadLetterFilter(status="pending_review", type=task)
+        unsent += (yield from ask(GroupDeadLetters(scope=ALL_TENANTS, where=letters))).groups
     found = Observed(
         stats=stats,
         workers=(yield from ask(ListWorkers())),
@@ -117,6 +125,7 @@ def read_concerns(runtime: Runtime) -> Steps[Concerns]:
         breakers=(yield from ask(ListBreakers())),
         limits=limits,
         groups=(yield from ask(GroupDeadLetters(scope=ALL_TENANTS))).groups,
+        unsent=tuple(unsent),
         workflows=(yield from ask(PageWorkflows(scope=ALL_TENANTS, limit=MAX_PAGE))).workflows,
         alerts=(yield from ask(ReadAlerts())),
         rules={rule.name: rule for rule in runtime.settings.alerts.rules_in_force},
@@ -234,6 +243,19 @@ def _dead_letters(found: Observed) -> Iterator[Concern]:
     )
 
 
+def _unsent(found: Observed) -> Iterator[Concern]:
+    """Whom an alert should have reached knows nothing of it."""
+    for group in found.unsent:
+        yield Concern(
+            code="alerts_not_sent",
+            severity="critical",
+            says=f"{plural(group.count, 'message')} of alerts could not be sent by {group.type}: {group.error_type}",
+            since=group.first_at,
+            jobs=group.count,
+            helps=f"fairlane dead-letters reprocess --fingerprint {group.fingerprint}, once its cause is mended",
+        )
+
+
 def _breakers(found: Observed) -> Iterator[Concern]:
     for breaker in found.breakers.breakers:
         if breaker.state != "closed":
@@ -289,6 +311,7 @@ CHECKS: tuple[Callable[[Observed], Iterator[Concern]], ...] = (
     _limits,
     _breakers,
     _workflows,
+    _unsent,
     _dead_letters,
 )
 """Whoever adds a check adds it here, with a story in tests/client/test_concerns.py."""
