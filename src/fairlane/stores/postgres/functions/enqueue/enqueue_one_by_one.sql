@@ -55,6 +55,7 @@ declare
   _all  json[] := array_fill(null::json, array[json_array_length(jobs)]);
   _one  json;
   _g    integer;
+  _full boolean;
   _hold boolean;
   _fixed timestamptz[];
   _sort boolean := _groups is null and (
@@ -120,21 +121,18 @@ begin
         delete from dedup_key where tenant = _j.tenant and type = _j.type and key = _j.dedup_key and seq = _j.seq;
         continue;
       end if;
-      _hold := false;
       if _groups is not null then
         _g := (
-          select g.ord from unnest(_groups) with ordinality
-            as g (tenant, queue, jobs, waiting, when_full, payload_bytes, found, created, ord)
+          select g.ordinality from unnest(_groups) with ordinality g
           where g.tenant = _j.tenant and g.queue = _j.queue);
       end if;
+      _full := _g is not null and _groups[_g].found + _groups[_g].created >= _groups[_g].waiting;
+      if _full and _groups[_g].when_full = 'reject' then
+        raise exception using errcode = 'FL001', message = 'a limit refused the call',
+          detail = limit_hit(_groups[_g])::text;
+      end if;
+      _hold := _full and _groups[_g].when_full = 'hold';
       if _g is not null then
-        if _groups[_g].found + _groups[_g].created >= _groups[_g].waiting then
-          if _groups[_g].when_full = 'reject' then
-            raise exception using errcode = 'FL001', message = 'a limit refused the call',
-              detail = limit_hit(_groups[_g])::text;
-          end if;
-          _hold := _groups[_g].when_full = 'hold';
-        end if;
         _groups[_g].created := _groups[_g].created + 1;
       end if;
       if _hold then

@@ -32,6 +32,21 @@ begin
 end
 $$;
 
+-- is_recorded: whether this is how an attempt of this worker ended.
+-- uses:   done_pkey, attempt_pkey
+create or replace function is_recorded(_seq bigint, _attempt integer, _worker uuid, _outcome text) returns boolean
+language plpgsql stable
+set search_path from current
+as $$
+begin
+  return exists (
+    select from done d where d.seq = _seq and (d.attempt, d.worker, d.outcome) = (_attempt, _worker, _outcome)
+    union all
+    select from attempt a
+    where (a.seq, a.attempt) = (_seq, _attempt) and (a.worker, a.outcome) = (_worker, _outcome));
+end
+$$;
+
 -- settle_outcomes: end attempts whose lease is still this worker's. `refused`: the others; `freed`: places under
 --         running limits; `ended`: jobs that may be nodes, for end_nodes. A Turn calls that once, for all: it locks
 --         gates before figures. (tests/faults/test_keys_in_opposite_order.py)
@@ -152,12 +167,7 @@ begin
       recorded boolean)) with ordinality as o (kind, seq, attempt, claim_no, recorded, ord)
     where o.recorded is distinct from false
       and (o.seq, o.attempt, coalesce(o.claim_no, 0)) not in (select * from unnest(_settled, _attempts, _claim_nos))
-      and not exists (
-        select from done d where d.seq = o.seq and d.attempt = o.attempt and d.worker = _worker
-          and d.outcome = recorded_as(o.kind))
-      and not exists (
-        select from attempt a where a.seq = o.seq and a.attempt = o.attempt and a.worker = _worker
-          and a.outcome = recorded_as(o.kind))
+      and not is_recorded(o.seq, o.attempt, _worker, recorded_as(o.kind))
   );
 end
 $$;
