@@ -11,6 +11,7 @@ import pytest
 
 from fairlane.core.ops import Check, Enqueue
 from fairlane.errors import StoreUnavailable
+from fairlane.stores.migrations import Migration
 from fairlane.stores.postgres.migrator import script
 from fairlane.stores.postgres.schema import CORE
 from fairlane.testing.conformance.scene import Scene
@@ -21,6 +22,7 @@ from tests.faults.places import Place
 from tests.servers.pgbouncer import pgbouncer_program
 from tests.servers.programs import run_by_psql, run_program
 from tests.support.stores import Ground
+from tests.upgrade.releases import MadeUp
 
 STEPS = (*CORE.migrations.expansions, CORE.functions_step)
 APPLIED = len(STEPS)
@@ -146,6 +148,32 @@ def test_the_migration_itself_waits_three_seconds_for_a_table_and_no_more(empty:
             migrate(empty.dsn)
         busy.rollback()
     assert schema_objects(empty) == 0
+
+
+def test_a_step_that_a_deadlock_with_running_code_undoes_is_repeated(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = (
+        "alter table scheduled add column colour text",
+        "select pg_advisory_xact_lock(1)",  # until running code waits for the first table
+        "alter table ready add column colour text",
+    )
+    new = Migration(CORE.migrations.needed.expanded + 1, "colour", "expand", ";".join(steps))
+    MadeUp(monkeypatch).become(CORE.release, "", new)
+    place.rows(f"alter database \"{place.name}\" set deadlock_timeout = '20ms'")
+    with ThreadPoolExecutor(2) as threads, psycopg.connect(place.dsn) as holder, psycopg.connect(place.dsn) as running:
+        holder.execute("select pg_advisory_xact_lock(1)")
+        upgrade = threads.submit(migrate, place.dsn)
+        eventually(lambda: place.sessions_waiting() == 1)
+        running.execute("set local deadlock_timeout = '1h'")  # the migration is the one to go
+        running.execute("select from fairlane.ready")
+        read = threads.submit(running.execute, "select from fairlane.scheduled")
+        eventually(lambda: place.sessions_waiting() == 2)
+        holder.rollback()
+        assert read.result(30).rowcount == 0
+        running.rollback()
+        assert upgrade.result(30) == 2
+    assert place.rows("select name from fairlane.schema_version where version = %s", new.version) == [("colour",)]
 
 
 def test_the_script_runs_by_psql_as_it_is(empty: Place, stores: Stores) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
@@ -9,13 +10,13 @@ from typing import TypeVar
 import psycopg
 from psycopg import sql as quoting
 
-from fairlane.errors import OldWorkersAlive
+from fairlane.errors import OldWorkersAlive, StoreUnavailable
 from fairlane.stores.migrations import Migration, SchemaState, require
 from fairlane.stores.postgres.connection import Connection, PostgresConnector
-from fairlane.stores.postgres.errors import translated, unreachable
+from fairlane.stores.postgres.errors import STORE, translated, unreachable
 from fairlane.stores.postgres.roles import isolation_block, no_newer_functions
 from fairlane.stores.postgres.schema import CORE, SchemaFiles, step_sql
-from fairlane.stores.retries import Again, Lost
+from fairlane.stores.retries import BUSY, PAUSES_S, Again, Lost
 
 T = TypeVar("T")
 
@@ -89,14 +90,18 @@ class PostgresMigrator:
             steps = self._pending(conn)
             if not steps:
                 return None
-            conn.execute(f"{_BEGIN}set local lock_timeout = '10s';".encode())
-            first(conn)
-            for step in steps:
-                text = script(step, self._schema, self._part)
-                conn.execute(text.replace(_BEGIN, "", 1).removesuffix(_COMMIT).encode())
-            answer = last(conn)
-            conn.execute(b"rollback" if dry_run else b"commit")
-            return answer
+
+            def apply() -> T:
+                conn.execute(f"{_BEGIN}set local lock_timeout = '10s';".encode())
+                first(conn)
+                for step in steps:
+                    text = script(step, self._schema, self._part)
+                    conn.execute(text.replace(_BEGIN, "", 1).removesuffix(_COMMIT).encode())
+                answer = last(conn)
+                conn.execute(b"rollback" if dry_run else b"commit")
+                return answer
+
+            return _repeated(conn, apply)
 
     def contracting(self) -> tuple[Migration, ...]:
         with self._connected() as conn:
@@ -123,19 +128,25 @@ class PostgresMigrator:
             yield conn
         except psycopg.Error as error:
             found = translated(error)
-            raise (unreachable(error) if isinstance(found, Lost | Again) else found) from error
+            if isinstance(found, Again):
+                raise StoreUnavailable(STORE, str(found), BUSY) from error
+            raise (unreachable(error) if isinstance(found, Lost) else found) from error
         finally:
             conn.close()
 
     def _apply(self, conn: Connection, step: Migration, due: Callable[[Connection], tuple[Migration, ...]]) -> bool:
         # The first part ends holding the lock: whoever waited for it finds the work done.
         head, mark, tail = script(step, self._schema, self._part).partition(_LOCKED)
-        conn.execute(head.encode())
-        if step not in due(conn):
-            conn.execute("rollback")
-            return False
-        conn.execute((mark + tail).encode())
-        return True
+
+        def apply() -> bool:
+            conn.execute(head.encode())
+            if step not in due(conn):
+                conn.execute("rollback")
+                return False
+            conn.execute((mark + tail).encode())
+            return True
+
+        return _repeated(conn, apply)
 
     def _pending(self, conn: Connection, to: int | None = None) -> tuple[Migration, ...]:
         state, found_checksum, _ = self._books(conn)
@@ -182,6 +193,17 @@ class PostgresMigrator:
         rows = conn.execute(step_sql("read_books").replace("{table}", table).encode()).fetchall()
         expanded, contracted, functions, found_checksum, has_obsolete = rows[0]
         return SchemaState(expanded, contracted, functions), found_checksum or "", has_obsolete
+
+
+def _repeated(conn: Connection, transaction: Callable[[], T]) -> T:
+    """Running code takes tables in orders of its own: a migration may be what a deadlock undoes."""
+    for pause_s in PAUSES_S:
+        try:
+            return transaction()
+        except psycopg.errors.DeadlockDetected:
+            conn.execute("rollback")
+            time.sleep(pause_s)
+    return transaction()
 
 
 def _title(step: Migration) -> str:
