@@ -179,6 +179,8 @@ REFUSED = {
     "INSERT INTO dead_letter_jobs (error_message) VALUES ('x')": "set status = 'dead'",
     "UPDATE circuit_breakers SET failure_count = 0 WHERE state = 'open'": "state = 'closed'",
     "UPDATE circuit_breakers SET state = 'half_open'": "state = 'closed'",
+    "UPDATE circuit_breakers SET opened_at = NOW() - INTERVAL '1 hour'": "state = 'closed'",
+    "UPDATE circuit_breakers SET opened_at = NOW(), updated_at = NOW() WHERE state = 'open'": "state = 'closed'",
     "UPDATE circuit_breakers SET state = 'closed', failure_count = 3": "state = 'closed'",
     "UPDATE circuit_breakers SET state = 'closed', service_name = 'other'": "state = 'closed'",
     "DELETE FROM circuit_breakers": "set state = 'closed'",

@@ -155,7 +155,8 @@ begin
 end
 $$;
 
--- change_breaker: resets a breaker, or opens it until somebody resets it; also one that was not known.
+-- change_breaker: resets a breaker, or opens it until somebody resets it; also one that was not known. Who moves an
+--         instant of an open one, as `opened_at` to let it try again, does not mean to keep it open.
 create or replace function change_breaker() returns trigger
 language plpgsql
 set search_path from current
@@ -167,7 +168,9 @@ declare
   _columns  text := 'service_name';
 begin
   if new.service_name is not null and new.service_name = coalesce(old.service_name, new.service_name) then
-    _answer := case new.state when 'closed' then reset_breaker_v1(_op) when 'open' then force_breaker_v1(_op) end;
+    _answer := case when new.state = 'closed' then reset_breaker_v1(_op)
+                    when new.state = 'open' and (new is not distinct from old or old.state is distinct from 'open')
+                    then force_breaker_v1(_op) end;
     select * into _after from circuit_breakers where service_name = new.service_name;
     _columns := not_made(to_jsonb(old), to_jsonb(new), to_jsonb(_after));
   end if;
