@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -212,6 +214,21 @@ def test_a_snapshot_gives_depth_and_store(answer: Answer, run: Run, scene: Scene
         "spool_age_s": 0.0,
     }
     assert "depth         2" in run("snapshot", "--url", scene.url).stdout
+
+
+@pytest.mark.requirement("Q11", "D27")
+@pytest.mark.parametrize("kind", ["postgresql", "redis"])
+def test_a_snapshot_while_the_store_is_away_says_so_and_what_waits_here(run: Run, kind: str, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        url = f"{kind}://127.0.0.1:{taken.getsockname()[1]}/0"
+    env = {"FAIRLANE_URL": url, "FAIRLANE_SPOOL": str(tmp_path / "spool")}
+    with Fairlane(url, spool=env["FAIRLANE_SPOOL"]) as app:
+        app.task(name="mail.send")(lambda: None).enqueue()
+    asked = run("snapshot", "--json", env=env)
+    said = json.loads(asked.stdout)
+    assert (said["reachable"], said["redis_active"], said["spooled"], said["depth"]) == (False, False, 1, None)
+    assert (said["store"], asked.exit_code) == (kind, 69)
+    assert "cannot be reached" in asked.stderr
 
 
 def test_all_jobs_that_match_are_acted_on_after_their_number_was_shown(run: Run, answer: Answer, url: str) -> None:
