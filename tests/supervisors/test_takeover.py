@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import psycopg
@@ -89,6 +90,29 @@ create sequence public.ran;
 create function public.run(bigint, bigint) returns bigint language sql as $$ select nextval('public.ran') $$;
 create aggregate public.count (bigint) (sfunc = public.run, stype = bigint, initcond = 0);
 """
+
+
+def test_the_check_before_and_after_says_what_is_to_be_done_about_the_teams_functions_alone(go_team: GoTeam) -> None:
+    for command in ("check", "list", "errors"):
+        assert "fairlane supervisors take-over" in fairlane(go_team, "supervisors", command).output
+    assert fairlane(go_team, "supervisors", "take-over").exit_code == DONE
+    findings = json.loads(fairlane(go_team, "supervisors", "check", "--json").stdout)["findings"]
+    assert {found["function"].partition(".")[0] for found in findings} == {"comms"}
+
+
+def test_how_many_have_stopped_is_unknown_where_no_table_says_so(go_team: GoTeam) -> None:
+    """The document's processes have no such table: 0 would say that none has stopped."""
+    go_team.kickoff("ann@example.com")
+    assert fairlane(go_team, "supervisors", "take-over").exit_code == DONE
+    listed = fairlane(go_team, "supervisors", "list", "--json")
+    [counts] = json.loads(listed.stdout)["processes"]
+    assert (counts["process"], counts["open"], counts["succeeded"], counts["stopped"]) == (
+        "comms.send_email",
+        1,
+        0,
+        None,
+    )
+    assert re.search(r"comms\.send_email +1 +0 {10,}0", fairlane(go_team, "supervisors", "list").stdout)
 
 
 def test_a_migration_names_the_way_out_and_changes_nothing(go_team: GoTeam) -> None:

@@ -27,7 +27,7 @@ RUNNER = "internal.run_function"
 """What it refuses itself names it as the constraint: a function that lacks a right of its own has run and failed."""
 
 
-_MISSING = (psycopg.errors.InvalidSchemaName, psycopg.errors.UndefinedFunction)
+_MISSING = (psycopg.errors.InvalidSchemaName, psycopg.errors.UndefinedFunction, psycopg.errors.UndefinedTable)
 
 
 @contextmanager
@@ -37,13 +37,19 @@ def session(settings: Settings, url: str | None = None) -> Iterator[Connection]:
     conn = PostgresConnector(params, settings.statement_timeout_s).connect(patient=True)
     try:
         yield conn
-    except _MISSING as error:
-        step = "run `fairlane migrate up --with supervisors`"
-        raise ConfigError(f"the supervisors are not installed in this database; {step}") from error
     except psycopg.Error as error:
+        if isinstance(error, _MISSING) and not _is_installed(conn):
+            way = "run `fairlane migrate up --with supervisors`, or `fairlane supervisors take-over` of another worker's"
+            raise ConfigError(f"the supervisors are not installed in this database; {way}") from error
         raise unreachable(error) from error
     finally:
         conn.close()
+
+
+def _is_installed(conn: Connection) -> bool:
+    conn.rollback()
+    [(found,)] = conn.execute("select to_regclass('queues.schema_version') is not null").fetchall()
+    return bool(found)
 
 
 def contract_text(name: str) -> str:

@@ -47,7 +47,8 @@ class ProcessCounts(Struct, frozen=True):
     process: str
     open: int
     succeeded: int
-    stopped: int
+    stopped: int | None
+    """None: they have no table of those that stopped, as supervisors written by hand; such a process counts as open."""
     failed_attempts: int
     error_message: str | None
     """Of the last attempt that failed."""

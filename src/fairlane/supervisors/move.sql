@@ -2,10 +2,12 @@
 --
 -- Numbers of tasks go on above the old ones: a worker that still names an old task names no other. Who could enqueue,
 -- and who owns functions of the worker, may enqueue here.
+-- The worker loses the right to call the old queue's functions: the check of its functions is about the team's own.
 do $move$
 declare
   _task    record;
   _who     record;
+  _old     record;
   _next    bigint;
   _moved   bigint := 0;
 begin
@@ -32,6 +34,13 @@ begin
     _moved := _moved + 1;
   end loop;
   perform set_config('fairlane.moved', _moved::text, true);
+  for _old in
+    select p.oid::regprocedure as name from pg_proc p
+    where p.pronamespace = 'queues_before'::regnamespace and pg_has_role(p.proowner, 'usage')
+      and exists (select from aclexplode(p.proacl) a where a.grantee = 'worker_service_user'::regrole)
+  loop
+    execute format('revoke execute on function %s from worker_service_user', _old.name);
+  end loop;
   for _who in
     select r.rolname as name from pg_roles r
     where r.rolname not in ('worker_service_user', current_user) and not r.rolsuper and (

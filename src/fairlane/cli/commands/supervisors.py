@@ -77,7 +77,8 @@ def new(
 def list_processes(at: At, out: Printer) -> None:
     """Count the processes of each kind: open, succeeded and stopped, and what the last attempt failed with.
 
-    A kind is known by its tables `…_task`, `…_attempt`, `…_attempt_succeeded` and `…_attempt_failed`.
+    A kind is known by its tables `…_task`, `…_attempt`, `…_attempt_succeeded` and `…_attempt_failed`. Where it has no
+    `…_stopped`, as supervisors written by hand, nobody knows which have stopped, and they count as open.
     """
     from fairlane.supervisors.kit import process_counts
 

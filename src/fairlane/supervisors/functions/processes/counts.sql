@@ -1,8 +1,8 @@
 -- process_counts: how many processes of each kind are open, succeeded and stopped, and what they failed with last.
 --
 -- A kind of process is known by its tables: foo_task, foo_attempt, foo_attempt_succeeded, foo_attempt_failed, whoever
--- made them. Which ones stopped is known where there is foo_stopped; one that was started again is open. Counted with
--- the rights of the caller.
+-- made them. Which ones stopped is known where there is foo_stopped: without it `stopped` is null, and they count as
+-- open. One that was started again is open. Counted with the rights of the caller.
 create or replace function process_counts() returns table (
   process text, open bigint, succeeded bigint, stopped bigint, failed_attempts bigint, last_error text,
   last_failed_at timestamptz, last_stopped_at timestamptz
@@ -41,13 +41,14 @@ begin
       )
       select (select count(*) from %2$I.%8$I t where not exists (select from success s where s.id = t.%1$I)
                 and not exists (select from stop s where s.%1$I = t.%1$I)),
-             (select count(*) from success), (select count(*) from stop), f.n, f.error_message, f.created_at,
-             (select max(created_at) from stop)
+             (select count(*) from success), case when %10$L then (select count(*) from stop) end,
+             f.n, f.error_message, f.created_at, (select max(created_at) from stop)
       from (select count(*) as n, max(created_at) as created_at,
               (select error_message from %2$I.%9$I order by created_at desc limit 1) from %2$I.%9$I) f$sql$,
       _found.foo || '_task_id', _found.domain, _found.foo || '_stopped', _found.foo || '_attempt_succeeded',
       format(_stopped, _found.foo || '_task_id', _found.domain, _found.foo || '_stopped', _found.foo || '_restarted'),
-      _found.foo || '_attempt', _found.foo || '_attempt_id', _found.foo || '_task', _found.foo || '_attempt_failed')
+      _found.foo || '_attempt', _found.foo || '_attempt_id', _found.foo || '_task', _found.foo || '_attempt_failed',
+      _table is not null)
     into open, succeeded, stopped, failed_attempts, last_error, last_failed_at, last_stopped_at;
     return next;
   end loop;
