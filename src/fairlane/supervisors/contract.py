@@ -39,7 +39,7 @@ def session(settings: Settings, url: str | None = None) -> Iterator[Connection]:
         yield conn
     except psycopg.Error as error:
         if isinstance(error, _MISSING) and not _is_installed(conn):
-            way = "run `fairlane migrate up --with supervisors`, or `fairlane supervisors take-over` of another worker's"
+            way = "run `fairlane migrate up --with supervisors`, or `fairlane supervisors take-over` of another worker"
             raise ConfigError(f"the supervisors are not installed in this database; {way}") from error
         raise unreachable(error) from error
     finally:
