@@ -137,7 +137,7 @@ def test_the_command_line_tells_of_processes_that_stopped_and_of_what_failed(db:
     }
     [error] = run("supervisors", "errors")["errors"]
     assert (error["task_id"], error["task_type"], error["error_message"]) == (task, "email", "451 try later")
-    assert ("warn", "comms.send_email: 1 stopped without success, one in the last day") in doctor()
+    assert ("warn", "comms.send_email: 1 stopped without success, the last within a day") in doctor()
     db.do("grant execute on function comms.send_email_supervisor to public")
     assert doctor()[0][1].startswith("1 warning about functions of the worker, such as comms.send_email_supervisor")
     db.do("drop function comms.send_email_supervisor")

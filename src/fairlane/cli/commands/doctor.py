@@ -265,7 +265,7 @@ def _supervisors(settings: Settings) -> Iterator[Finding]:
     counts, since = process_counts(settings), SystemClock().now() - STOPPED_LATELY
     for kind in counts:
         if kind.last_stopped_at is not None and kind.last_stopped_at > since:
-            says = f"{kind.process}: {kind.stopped} stopped without success, one in the last day"
+            says = f"{kind.process}: {kind.stopped} stopped without success, the last within a day"
             again = f"start them again: `fairlane supervisors restart {kind.process} --stopped`"
             yield Finding("supervisors", "warn", says, f"see `fairlane supervisors errors`; {again}")
     if not findings:
