@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC
 from typing import Any
 
@@ -134,3 +135,10 @@ class Watch(Access, Events):
             self._sum_up(ops.StatRow(minute=minute, type=spec.type, queue=spec.queue, tenant=spec.tenant, enqueued=1))
             self.rolled_up, counted = r.seq, counted + 1
         return ops.RolledUp(jobs=counted)
+
+    def readenqueued(self, op, now):
+        last = max((r.seq for r in self.jobs), default=0)
+        above = max(op.after, last - max(op.limit, 0))
+        counts = Counter((r.spec.tenant, r.spec.queue) for r in self.jobs if r.seq > above)
+        lines = tuple(ops.EnqueuedLine(tenant=t, queue=q, jobs=n) for (t, q), n in sorted(counts.items()))
+        return ops.EnqueuedLines(lines=lines, last=last)

@@ -110,6 +110,7 @@ def samples(
         ops.Purge(),
         ops.ReadAlerts(),
         ops.ReadAuditChain(),
+        ops.ReadEnqueued(),
         ops.ReadEvents(scope=scope),
         ops.ReadResults(scope=scope, workflow=flow, names=("first",)),
         ops.ReadSteps(worker=making.worker_id(), seq=Seq(1), attempt=1, claim_no=1),

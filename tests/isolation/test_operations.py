@@ -276,7 +276,7 @@ WORKERS_OWN = {
     ),
     *(ops.RecordStep, ops.ReadSteps, ops.TakeSignal, ops.Deliver, ops.BringBack),
     *(ops.AddTenants, ops.ReadWeights, ops.Fire, ops.Retain, ops.ForgetOld, ops.TakeDuty, ops.SaveAlerts),
-    *(ops.RollUpEnqueued, ops.ReadUnsealed, ops.SealAudit, ops.AddEvents),
+    *(ops.RollUpEnqueued, ops.ReadEnqueued, ops.ReadUnsealed, ops.SealAudit, ops.AddEvents),
 }
 EVERYBODYS = {ops.Check, ops.ReadSetBack, ops.Admit, ops.Report, ops.ListBreakers, ops.ListWorkers}
 BY_THE_ENQUEUE_CALL = {ops.Enqueue, ops.EnqueueWorkflow, ops.Emit, ops.TakeTokens, ops.HasTenants}

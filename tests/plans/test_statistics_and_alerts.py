@@ -18,6 +18,7 @@ from fairlane.core.ops import (
     GetStats,
     GroupDeadLetters,
     Op,
+    ReadEnqueued,
     ReadEvents,
     ReadStats,
     ReadUnsealed,
@@ -140,6 +141,18 @@ def test_a_roll_up_touches_the_jobs_it_counts_wherever_they_stand_among_the_othe
     assert rolling(session, 40_000) < 100
 
 
+@pytest.mark.requirement("D23")
+def test_where_jobs_were_enqueued_costs_the_new_ones_however_many_there_are(session: Session) -> None:
+    session.load(2_000, tenants=10)
+    pages_of(session.conn, ReadEnqueued(after=1_000))
+    few = pages_of(session.conn, ReadEnqueued(after=1_000))
+    session.load(38_000, tenants=10, first=2_000)
+    session.conn.execute("vacuum analyze fairlane.job")
+    assert pages_of(session.conn, ReadEnqueued(after=39_000)) <= 2 * few
+    assert pages_of(session.conn, ReadEnqueued(limit=1_000)) <= 2 * few
+    assert pages_of(session.conn, ReadEnqueued(after=40_000)) < 20
+
+
 @pytest.mark.requirement("L19")
 def test_a_step_of_retention_reads_past_nothing_that_steps_before_have_removed(session: Session) -> None:
     """While somebody holds an old snapshot, what was removed stays in the index."""
@@ -246,6 +259,14 @@ def test_grouping_in_sqlite_reads_the_newest_dead_letters_and_no_more(sqlite: Sq
     fill(sqlite, 2 * GROUPED, first=GROUPED)
     assert 0 < steps_of(sqlite, GroupDeadLetters(scope=ALL_TENANTS)) <= 1.3 * few
     assert 0 < steps_of(sqlite, GroupDeadLetters(scope=ALL_TENANTS, where=DeadLetterFilter())) <= 1.3 * few
+
+
+@pytest.mark.requirement("D23")
+def test_where_jobs_were_enqueued_in_sqlite_costs_the_new_ones(sqlite: SqliteStore) -> None:
+    fill(sqlite, 1_000)
+    few = steps_of(sqlite, ReadEnqueued())
+    fill(sqlite, 20_000, first=1_000)
+    assert 0 < steps_of(sqlite, ReadEnqueued()) <= 1.3 * few
 
 
 @pytest.mark.requirement("L13")

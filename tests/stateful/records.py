@@ -32,6 +32,7 @@ from fairlane.core.ops import (
     PageAudit,
     ReadAlerts,
     ReadAuditChain,
+    ReadEnqueued,
     ReadEvents,
     ReadStats,
     ReadUnsealed,
@@ -250,6 +251,10 @@ class SharedRecords(RuleBasedStateMachine):
     @rule(settled_s=st.sampled_from((0.0, 30.0)), limit=limits)
     def roll_up(self, settled_s: float, limit: int) -> None:
         self.run(RollUpEnqueued(settled_s=settled_s, limit=limit))
+
+    @rule(after=st.integers(0, 12), limit=limits)
+    def read_enqueued(self, after: int, limit: int) -> None:
+        self.run(ReadEnqueued(after=after, limit=limit))
 
     # The seal.
 

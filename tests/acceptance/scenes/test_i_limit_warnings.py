@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import httpx
 import pytest
@@ -15,6 +16,9 @@ from fairlane.core.clock import Clock, SystemClock
 from fairlane.core.ops import ALL_TENANTS, ReadEvents
 from fairlane.stores.base import Store
 from fairlane.stores.sqlite import MemoryStore
+from fairlane.worker.duties.limit_warnings import EVERY_S
+from fairlane.worker.duties.loop import JITTER, TOGETHER_S
+from tests.faults.eventually import eventually
 from tests.support.stores import Ground, open_at
 
 pytestmark = pytest.mark.requirement("I2", "I14", "D23")
@@ -122,6 +126,37 @@ def test_the_501st_job_posted_to_the_api_warns_once(caplog: pytest.LogCaptureFix
         asyncio.run(story(app))
         logged, published = warnings_of(app, caplog)
         assert len(logged) == len(published) == 1
+
+
+class Still(SystemClock):
+    """For a process whose last job is its last of this second: it never counts again."""
+
+    def monotonic(self) -> float:
+        return 1.0
+
+
+def test_what_several_processes_cross_together_is_found_by_a_worker_though_nobody_enqueues_again(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each knows only its own jobs in between, and none of them reaches the limit."""
+    assert EVERY_S * (1 + JITTER) + TOGETHER_S <= 2
+    apps = [isolated(store, Still()) for _ in range(3)]
+    with ExitStack() as stack, caplog.at_level(logging.WARNING, "fairlane.client"):
+        worker = stack.enter_context(isolated(store))
+        worker.queues.pause("default", by="ada")
+        for _ in range(167):
+            for app in apps:
+                put_one(app)
+        assert warnings_of(worker, caplog) == ([], [])
+        stack.enter_context(worker.running(slots=1))
+        eventually(lambda: warnings_of(worker, caplog)[1])
+        for app in apps:
+            put_one(app)
+        worker.queues.resume("default", by="ada")
+        eventually(lambda: worker.queues.depth("default") == 0, 40)
+        logged, published = warnings_of(worker, caplog)
+        assert published == ["ORG-1"]
+        assert logged == ['tenant "ORG-1" is at its limit of 500 jobs in queue "default"; further ones are queued']
 
 
 def test_what_two_processes_cross_together_is_found_by_the_next_job_a_second_later(

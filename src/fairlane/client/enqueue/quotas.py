@@ -250,7 +250,7 @@ class TenantQuotas:
             if hit.policy == "warn" and (line := self._lines.get((hit.tenant, hit.queue))) is not None:
                 line.since_s, line.room = self._clock.monotonic(), math.inf
         reached = result.hits if refused is None else (refused,) if refused.cause == "waiting" else ()
-        events = tuple(self._warning(hit) for hit in reached if self._is_news(hit))
+        events = tuple(warning_of(hit) for hit in reached if self._is_news(hit))
         if events and may_tell:
             try:
                 yield AddEvents(events=events)
@@ -269,17 +269,19 @@ class TenantQuotas:
         self._warned_s[line] = now_s
         return True
 
-    def _warning(self, hit: LimitHit) -> EventDraft:
-        logger.warning(
-            'tenant "%s" is at its limit of %d jobs in queue "%s"; further ones are %s',
-            hit.tenant,
-            hit.limit,
-            hit.queue,
-            _FURTHER_ONES[hit.policy],
-            extra={"tenant": hit.tenant, "queue": hit.queue, "limit": hit.limit},
-        )
-        data = {"organization": hit.tenant, "queue": hit.queue, "limit": hit.limit, "policy": hit.policy}
-        return EventDraft(kind="job_limit_warning", tenant=hit.tenant, data=data)
+
+def warning_of(hit: LimitHit) -> EventDraft:
+    """Log that a tenant is at its limit; the event that says so, too."""
+    logger.warning(
+        'tenant "%s" is at its limit of %d jobs in queue "%s"; further ones are %s',
+        hit.tenant,
+        hit.limit,
+        hit.queue,
+        _FURTHER_ONES[hit.policy],
+        extra={"tenant": hit.tenant, "queue": hit.queue, "limit": hit.limit},
+    )
+    data = {"organization": hit.tenant, "queue": hit.queue, "limit": hit.limit, "policy": hit.policy}
+    return EventDraft(kind="job_limit_warning", tenant=hit.tenant, data=data)
 
 
 class DepthWarning:

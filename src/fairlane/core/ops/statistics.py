@@ -120,6 +120,29 @@ class ReadStats(Op[StatPage], frozen=True, kw_only=True):
     by: StatsBy | None = None
 
 
+class EnqueuedLine(Struct, frozen=True, kw_only=True):
+    tenant: str
+    queue: str
+    jobs: int
+
+
+class EnqueuedLines(Struct, frozen=True, kw_only=True):
+    lines: tuple[EnqueuedLine, ...]
+    """By tenant, queue."""
+    last: int
+    """The highest number of all jobs; 0: there is none."""
+
+
+class ReadEnqueued(Op[EnqueuedLines], frozen=True, kw_only=True):
+    """Where jobs with numbers above `after` were enqueued, whatever became of them: of the last `limit` numbers.
+
+    A lower number may still be on its way to its commit: ask again from an earlier `last`.
+    """
+
+    after: int = 0
+    limit: int = 1000
+
+
 class RolledUp(Struct, frozen=True, kw_only=True):
     jobs: int
     """How many jobs were counted now; as many as `limit`: there are more."""

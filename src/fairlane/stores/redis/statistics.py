@@ -11,8 +11,11 @@ import msgspec
 from fairlane.core.job import DEAD_LETTER_STATUSES
 from fairlane.core.ops import (
     AddStats,
+    EnqueuedLine,
+    EnqueuedLines,
     GetStats,
     QueueStats,
+    ReadEnqueued,
     ReadStats,
     RolledUp,
     RollUpEnqueued,
@@ -30,6 +33,7 @@ _AT_ONCE = 500
 _ALL = 2**62
 _SUMS = ("enqueued", "completed", "failed", "dead", "cancelled", "wait_us", "run_us")
 _ENDED = ("completed", "dead", "cancelled")
+_STATUSES = ("unfinished", "failed", *_ENDED)
 _PLACES = ("ready", "scheduled", "failed", "held", "prefetched", "processing")
 
 _read_row = msgspec.json.Decoder(StatRow).decode
@@ -119,6 +123,23 @@ def roll_up(work: Work, op: RollUpEnqueued) -> Steps[RolledUp]:
         yield from _add_figures(work, rows)
         yield from work.commit()
     return RolledUp(jobs=jobs)
+
+
+@handles
+def read_enqueued(work: Work, op: ReadEnqueued) -> Steps[EnqueuedLines]:
+    newest = yield from work.read(*(("ZREVRANGE", f"status:{status}", 0, 0) for status in _STATUSES), watch=False)
+    last = max((int(seq) for seqs in newest for seq in seqs), default=0)
+    after, jobs = max(op.after, last - max(op.limit, 0)), Counter[tuple[str, str]]()
+    while after < last:
+        call = (str(work.now), after, min(_AT_ONCE, last - after), str(_ALL))
+        seen_to, _, counted = yield Script("statistics", call)
+        for _, _, queue, tenant, number in counted:
+            jobs[tenant.decode(), queue.decode()] += number
+        if seen_to == after:
+            break
+        after = seen_to
+    lines = [EnqueuedLine(tenant=tenant, queue=queue, jobs=jobs[tenant, queue]) for tenant, queue in sorted(jobs)]
+    return EnqueuedLines(lines=tuple(lines), last=last)
 
 
 def forget_minutes(work: Work, before_us: int, limit: int) -> Generator[Script, Any, bool]:

@@ -11,8 +11,11 @@ import msgspec
 from fairlane.core.job import DEAD_LETTER_STATUSES
 from fairlane.core.ops import (
     AddStats,
+    EnqueuedLine,
+    EnqueuedLines,
     GetStats,
     QueueStats,
+    ReadEnqueued,
     ReadStats,
     RolledUp,
     RollUpEnqueued,
@@ -274,3 +277,18 @@ def roll_up(tx: Transaction, op: RollUpEnqueued) -> RolledUp:
         )
         tx.db.execute("insert or replace into fairlane_meta values ('rolled_up_seq', ?)", (last,))
     return RolledUp(jobs=jobs)
+
+
+# `not indexed`: by seq; left to itself SQLite reads all jobs by an index that has tenants in order.
+_LINES = """
+select tenant, queue, count(*) from fairlane_job not indexed where seq > ? group by tenant, queue order by tenant, queue
+"""
+
+
+@reading
+def read_enqueued(tx: Transaction, op: ReadEnqueued) -> EnqueuedLines:
+    last = tx.db.execute("select coalesce(max(seq), 0) from fairlane_job")[0][0]
+    rows = tx.db.execute(_LINES, (max(op.after, last - max(op.limit, 0)),))
+    return EnqueuedLines(
+        lines=tuple([EnqueuedLine(tenant=tenant, queue=queue, jobs=jobs) for tenant, queue, jobs in rows]), last=last
+    )

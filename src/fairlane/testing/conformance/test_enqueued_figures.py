@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-from fairlane.core.ops import AddStats, Enqueue, Purge, ReadStats, RollUpEnqueued, StatRow
+from fairlane.core.ops import AddStats, Enqueue, Purge, ReadEnqueued, ReadStats, RollUpEnqueued, StatRow
 from fairlane.testing.conformance.samples import NOON, completed
 from fairlane.testing.conformance.scene import Scene
 
@@ -189,3 +189,41 @@ def test_after_a_purge_new_jobs_are_counted_as_ever(scene: Scene) -> None:
     scene.put_many(2)
     scene.later(60)
     assert roll_up(scene) == 2
+
+
+def lines(scene: Scene, after: int = 0, **how: Any) -> list[tuple[str, str, int]]:
+    return [(line.tenant, line.queue, line.jobs) for line in scene.run(ReadEnqueued(after=after, **how)).lines]
+
+
+def test_where_jobs_were_enqueued_is_read_at_once_by_tenant_and_queue(scene: Scene) -> None:
+    assert scene.run(ReadEnqueued()).last == 0
+    assert lines(scene) == []
+    for queue, tenant in (("q", "t"), ("q", "T"), ("p", "t"), ("q", "t")):
+        scene.put(queue=queue, tenant=tenant)
+    assert lines(scene) == [("T", "q", 1), ("t", "p", 1), ("t", "q", 2)]
+
+
+def test_only_numbers_above_the_one_given_and_the_last_so_many_count(scene: Scene) -> None:
+    scene.put_many(3, tenant="t")
+    seen = scene.run(ReadEnqueued()).last
+    assert lines(scene, after=seen) == []
+    scene.put_many(2, tenant="u")
+    assert lines(scene, after=seen) == [("u", "default", 2)]
+    assert lines(scene, limit=1) == [("u", "default", 1)]
+    assert lines(scene, limit=0) == []
+    assert lines(scene, after=seen - 1) == [("t", "default", 1), ("u", "default", 2)]
+
+
+def test_where_jobs_were_enqueued_stays_when_they_run_and_end(scene: Scene) -> None:
+    worker, lease = scene.leased(tenant="t")
+    scene.settle(worker, completed(lease))
+    scene.cancel(scene.put(tenant="t").id)
+    scene.dead(tenant="t")
+    scene.put(tenant="t", delay_s=600)
+    assert lines(scene) == [("t", "default", 4)]
+
+
+def test_more_jobs_are_read_than_a_store_reads_at_once(scene: Scene) -> None:
+    scene.put_many(1100, tenant="t")
+    scene.put(tenant="u")
+    assert lines(scene, limit=1100) == [("t", "default", 1099), ("u", "default", 1)]

@@ -43,6 +43,7 @@ from fairlane.core.ops import (
 from fairlane.core.ops.events import loss_events
 from fairlane.core.ops.turn import PROMOTE_LIMIT, RECLAIM_LIMIT
 from fairlane.core.workflows import RELEASE_LIMIT
+from fairlane.worker.duties.limit_warnings import LimitWarnings
 from fairlane.worker.duties.loop import DutyLoop, StepReport
 from fairlane.worker.duties.schedules import DueSchedules, ScheduleDeclarations
 from fairlane.worker.duties.statistics import FastLane, StatisticsFlush
@@ -428,7 +429,10 @@ class Duties:
         self._events = state.events
         clock = ClockCheck(state, self.schedules)
         figures = self.statistics, self.fast_lane
-        own_modules = (ScheduleDeclarations(app), clock, self.schedules, *figures, AlertCheck(state))
+        own_modules = (
+            *(ScheduleDeclarations(app), clock, self.schedules, *figures),
+            *(LimitWarnings(state), AlertCheck(state)),
+        )
         self.loop = DutyLoop(
             (*own_modules, *(TableDuty(row, state) for row in TABLE.values())),
             app.runtime.clock,

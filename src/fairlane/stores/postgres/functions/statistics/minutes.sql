@@ -213,3 +213,21 @@ begin
   return json_build_object('jobs', _count);
 end
 $$;
+
+-- read_enqueued_v1: where jobs with numbers above `after` were enqueued; only the last `limit` numbers count.
+-- role:   worker
+-- uses:   job_pkey
+create or replace function read_enqueued_v1(_op json) returns json
+language plpgsql stable
+set search_path from current
+as $$
+declare
+  _last   bigint := coalesce((select max(seq) from job), 0);
+  _after  bigint := greatest((_op->>'after')::bigint, _last - at_most(_op));
+begin
+  return json_build_object('last', _last, 'lines', coalesce((
+    select json_agg(json_build_object('tenant', l.tenant, 'queue', l.queue, 'jobs', l.jobs)
+      order by l.tenant collate "C", l.queue collate "C")
+    from (select tenant, queue, count(*) as jobs from job where seq > _after group by tenant, queue) l), '[]'));
+end
+$$;
