@@ -15,16 +15,18 @@ from typing import get_args
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tools.requirements import Row, State, read_marks, read_rows, untried  # noqa: E402 - run as a script, the root is not on the path
+from tools.requirements import (  # noqa: E402 - run as a script, the root is not on the path
+    Row,
+    State,
+    read_marks,
+    read_rows,
+    scenes_of,
+    unplayed,
+    untried,
+)
 
 SHOWN_TESTS = 3
 SHOWN_TEXT = 96
-SCENES = "tests/acceptance/scenes/"
-"""Where the tests are that play a row as its document's author would type it."""
-
-
-def scenes_of(tests: list[str]) -> list[str]:
-    return [test for test in tests if test.startswith(SCENES)]
 
 
 def show(row: Row, tests: list[str], limit: int | None) -> None:
@@ -62,11 +64,11 @@ def main() -> int:
             + ("" if state == "proven" else f": {', '.join(named) or 'none'}")
         )
     played = [name for name in rows if scenes_of(proofs.get(name, []))]
-    unplayed = [name for name in rows if name not in played and not name.startswith("D")]
-    print(
-        f"\n{len(played)} of {len(rows)} rows played by a scene; requirements that none plays: {', '.join(unplayed) or 'none'}"
-    )
-    wrong = untried(rows, proofs)
+    print(f"\n{len(played)} of {len(rows)} rows played by a scene")
+    for row in rows.values():
+        if row.id not in played:
+            print(f"no scene plays {row.id}, which is {row.state}{': ' if row.missing else ''}{row.missing}")
+    wrong = untried(rows, proofs) + unplayed(rows, proofs)
     for one in wrong:
         print(one, file=sys.stderr)
     stray = sorted(set(proofs) - set(rows))

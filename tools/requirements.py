@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Container
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -16,6 +16,9 @@ PROVEN = re.compile(r"^Proven: (.+?)\.$", re.MULTILINE | re.DOTALL)
 UNPROVEN = re.compile(r"^\| (open|partial) \| ([A-Z]\d+) \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
 PARTS = ("What Fairlane says is so", "Gates", "a container engine")
 """What is still to be built."""
+
+SCENES = "tests/acceptance/scenes/"
+"""Where the tests are that play a row as its document's author would type it; the others name it."""
 
 State = Literal["proven", "partial", "open"]
 
@@ -95,4 +98,17 @@ def untried(rows: dict[str, Row], marked: Container[str]) -> list[str]:
         f"{name} is {row.state} and no test is marked with it"
         for name, row in rows.items()
         if row.state != "open" and name not in marked
+    ]
+
+
+def scenes_of(tests: Iterable[str]) -> list[str]:
+    return [test for test in tests if test.startswith(SCENES)]
+
+
+def unplayed(rows: dict[str, Row], marks: Mapping[str, Iterable[str]]) -> list[str]:
+    """The rows that are said to be proven and that no scene plays. A row that is partial or open says what is missing."""
+    return [
+        f"{name} is proven and no scene plays it"
+        for name, row in rows.items()
+        if row.state == "proven" and not scenes_of(marks.get(name, ()))
     ]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tools import documents
-from tools.requirements import LEDGER, Row, read_marks, read_rows, untried
+from tools.requirements import LEDGER, Row, read_marks, read_rows, unplayed, untried
 
 pytest_plugins = ["pytester"]
 
@@ -47,6 +47,18 @@ def test_a_row_has_one_state_and_what_is_missing_comes_with_a_known_part(
 
 def test_every_row_that_is_said_to_be_proven_is_named_by_a_test() -> None:
     assert untried(read_rows(), read_marks()) == []
+
+
+def test_every_row_that_is_said_to_be_proven_is_played_by_a_scene() -> None:
+    assert unplayed(read_rows(), read_marks()) == []
+
+
+def test_a_test_that_names_a_row_is_no_scene_that_plays_it() -> None:
+    rows = {
+        name: Row(name, "text", "", state) for name, state in (("W1", "proven"), ("W2", "proven"), ("L22", "partial"))
+    }  # type: ignore[arg-type]
+    marks = {"W1": ["tests/acceptance/scenes/test_w.py::test_it"], "W2": ["tests/client/test_w.py::test_it"]}
+    assert unplayed(rows, marks) == ["W2 is proven and no scene plays it"]
 
 
 def test_a_row_that_is_proven_or_partial_without_a_test_is_reported() -> None:

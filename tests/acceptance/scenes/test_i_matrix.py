@@ -51,7 +51,7 @@ def work(app: Fairlane, *lanes: Lane) -> Iterator[None]:
         yield
 
 
-@pytest.mark.requirement("I1")
+@pytest.mark.requirement("I1", "D8")
 def test_queue_routing_a_fax_goes_to_the_critical_queue(app: Fairlane) -> None:
     @app.task(name=FAX)
     def send_fax() -> None: ...
@@ -81,7 +81,7 @@ def test_retry_success_a_job_that_fails_once_completes(app: Fairlane) -> None:
         assert handle.result(timeout=30) == 2
 
 
-@pytest.mark.requirement("I6", "I7")
+@pytest.mark.requirement("I6", "I7", "D16")
 def test_dlq_routing_a_job_that_fails_three_times_is_a_dead_letter(app: Fairlane) -> None:
     @app.task(name="doomed", retry=Retry(max_attempts=3, delays=(0.01,)))
     def doomed() -> None:

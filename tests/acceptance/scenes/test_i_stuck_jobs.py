@@ -10,7 +10,7 @@ from tests.worker.foreman.crew import Crew
 __all__ = ["every_crew", "ground"]
 
 
-@pytest.mark.requirement("I9", "I14", "W8")
+@pytest.mark.requirement("I9", "I14", "W8", "D7")
 def test_a_job_that_sleeps_on_its_loop_dies_alone_and_the_ten_claimed_with_it_run_elsewhere_uncharged(
     every_crew: Crew,
 ) -> None:

@@ -32,7 +32,7 @@ def app(ground: Ground) -> Iterator[Fairlane]:
         yield app
 
 
-@pytest.mark.requirement("L1", "L20")
+@pytest.mark.requirement("L1", "L20", "D16")
 def test_each_column_of_the_table_follows_a_job_through_every_status(app: Fairlane) -> None:
     may_end, tries = threading.Event(), []
 
@@ -90,7 +90,7 @@ def test_each_column_of_the_table_follows_a_job_through_every_status(app: Fairla
         assert {str(child["correlation_id"]) for child in children} == {ACTION}
 
 
-@pytest.mark.requirement("L9")
+@pytest.mark.requirement("L9", "D7")
 def test_a_call_of_another_system_that_hangs_is_left_at_its_limit_and_the_job_tried_again(app: Fairlane) -> None:
     """In a coroutine at the limit; in a plain function when the call itself ends, as the guide says."""
     silent = socket.create_server(("127.0.0.1", 0))
@@ -124,7 +124,7 @@ def test_a_call_of_another_system_that_hangs_is_left_at_its_limit_and_the_job_tr
         assert least_s <= (attempt.ended_at - attempt.started_at).total_seconds() < most_s
 
 
-@pytest.mark.requirement("L9")
+@pytest.mark.requirement("L9", "D8")
 def test_fast_types_have_two_minutes_and_slow_ones_twenty(app: Fairlane) -> None:
     given: dict[str, int] = {}
 

@@ -13,7 +13,7 @@ from typing import Any, TypedDict
 import psycopg
 import pytest
 
-from fairlane import Breaker, Fairlane, InvalidArguments, Retry, current_job
+from fairlane import Breaker, Fairlane, InvalidArguments, QueuePaused, Retry, current_job
 from fairlane.testing import run_due
 from tests.faults.eventually import eventually
 from tests.support.stores import Ground
@@ -191,7 +191,7 @@ def test_troubleshooting_a_service_that_is_down_at_a_sql_prompt(app: Fairlane, h
         eventually(lambda: sql.execute(snooze_ends) and len(calls) == 6)
 
 
-@pytest.mark.requirement("L15", "L20")
+@pytest.mark.requirement("L15", "L20", "D7")
 def test_jobs_stuck_in_processing_are_reset_by_the_statement_of_the_document(app: Fairlane) -> None:
     runs: list[int] = []
     late = threading.Event()
@@ -219,14 +219,14 @@ def test_jobs_stuck_in_processing_are_reset_by_the_statement_of_the_document(app
     assert app.audit.list(action="job_reset").records[0].target == f"job:{stuck.id}"
 
 
-@pytest.mark.requirement("L15")
+@pytest.mark.requirement("L15", "D9", "D21")
 def test_a_drain_before_maintenance_refuses_new_jobs_of_a_type_and_says_when_none_runs(app: Fairlane) -> None:
     @app.task(name="elevation")
     def elevation(site: int) -> None: ...
 
     waiting = elevation.enqueue(1)
     app.tasks.pause("elevation", refuse=True, by="admin@lipas.fi", notes="maintenance")
-    with pytest.raises(Exception, match="maintenance"):
+    with pytest.raises(QueuePaused, match="maintenance"):
         elevation.enqueue(2)
     with app.running(drain=True):
         pass

@@ -225,7 +225,7 @@ def test_10_3_reprocessing_leaves_its_trail(app: Fairlane) -> None:
 # 3, 4 and 7.4 The queue
 
 
-@pytest.mark.requirement("W14")
+@pytest.mark.requirement("W14", "D5")
 def test_4_priority_comes_first_then_every_firm_gets_its_turn_then_due_time_and_age(tmp_path: Path) -> None:
     ran: list[tuple[str, int]] = []
     with Fairlane(f"sqlite:///{tmp_path}/order.db") as app:
