@@ -44,7 +44,7 @@ def test_a_weight_is_set_shown_and_audited(app: Fairlane) -> None:
 
 
 def test_a_ready_job_says_who_takes_turns_with_it(app: Fairlane, two: dict[str, Any]) -> None:
-    assert "1 other tenant takes turns with it" in app.jobs.why(two["acme"]).reasons[-1].says
+    assert "1 other tenant has ready jobs, too" in app.jobs.why(two["acme"]).reasons[-1].says
 
 
 @pytest.mark.parametrize("weight", [0, -1, 1001, float("nan"), True, "3"])

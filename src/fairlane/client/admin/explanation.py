@@ -425,8 +425,9 @@ TABLE: tuple[Sentence, ...] = (
 def _in_line(waiting: Waiting) -> Iterator[Facts]:
     parts = [f"{_count(waiting.ahead)} of its tenant before it"]
     if waiting.tenants:
-        others = "other tenant takes" if waiting.tenants == 1 else "other tenants take"
-        parts.append(f"{_count(waiting.tenants)} {others} turns with it")
+        # Not that they take turns with it: some of them may be paused or at a limit.
+        others = "other tenant has" if waiting.tenants == 1 else "other tenants have"
+        parts.append(f"{_count(waiting.tenants)} {others} ready jobs, too")
     if waiting.more_urgent:
         parts.append(f"{_count(waiting.more_urgent)} more urgent")
     yield {"place": ", ".join(parts)}

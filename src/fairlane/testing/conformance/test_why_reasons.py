@@ -382,7 +382,7 @@ def _(p: Played, place: str) -> JobId:
     return p.put(place, type="elsewhere")
 
 
-@story("ready", "in_line", "it is ready: 1 of its tenant before it, 1 other tenant takes turns with it, 1 more urgent")
+@story("ready", "in_line", "it is ready: 1 of its tenant before it, 1 other tenant has ready jobs, too, 1 more urgent")
 def _(p: Played) -> JobId:
     p.put()
     p.scene.put(tenant="bolt")
