@@ -100,6 +100,16 @@ def test_the_check_before_and_after_says_what_is_to_be_done_about_the_teams_func
     assert {found["function"].partition(".")[0] for found in findings} == {"comms"}
 
 
+def test_views_over_the_old_queue_are_listed(go_team: GoTeam) -> None:
+    """They are bound to its tables, and would show its last day for ever."""
+    go_team.do("create view comms.open as select task_id from queues.task")
+    done = fairlane(go_team, "supervisors", "take-over")
+    assert "create the view comms.open again" in done.output
+    go_team.do("create or replace view comms.open as select task_id from queues.task")
+    go_team.kickoff("ann@example.com")
+    assert go_team.one("select count(*) from comms.open") == 1
+
+
 def test_how_many_have_stopped_is_unknown_where_no_table_says_so(go_team: GoTeam) -> None:
     """The document's processes have no such table: 0 would say that none has stopped."""
     go_team.kickoff("ann@example.com")
@@ -127,7 +137,7 @@ def test_a_dry_run_says_what_would_move_and_undoes_it(go_team: GoTeam) -> None:
     go_team.kickoff("ann@example.com")
     assert fairlane(go_team, "migrate", "up").exit_code == DONE
     result = fairlane(go_team, "supervisors", "take-over", "--dry-run", "--json")
-    assert json.loads(result.stdout) == {"dry_run": True, "installed": True, "moved": 1}
+    assert json.loads(result.stdout) == {"dry_run": True, "installed": True, "moved": 1, "views": []}
     assert go_team.one("select to_regnamespace('queues_before') is null") is True
     assert go_team.lease() is not None
 
@@ -140,6 +150,22 @@ def test_a_dry_run_says_what_would_move_and_undoes_it(go_team: GoTeam) -> None:
         (
             "create function comms.later(_payload jsonb) returns void begin atomic select queues.enqueue('email', _payload); end",
             "bound to the old queue: comms.later(jsonb)",
+        ),
+        (
+            "create function comms.open() returns bigint begin atomic select count(*) from queues.task; end",
+            "bound to the old queue: comms.open()",
+        ),
+        (
+            "create table comms.note (task_id bigint references queues.task)",
+            "alter table comms.note drop constraint note_task_id_fkey;",
+        ),
+        (
+            (
+                "create type queues.kind as enum ('email');"
+                "create function comms.later(_payload jsonb) returns void language sql as "
+                "$$ select queues.enqueue(('email'::queues.kind)::text, _payload) $$"
+            ),
+            "comms.later(jsonb) names queues.kind; Create them without it",
         ),
         ("update queues.task set scheduled_at = 'infinity'", "expected an instant of the years 2 to 9998"),
     ],

@@ -31,12 +31,22 @@ begin
       using errcode = 'duplicate_schema', hint = 'Stop it and run this again, at the latest after that time.';
   end if;
   select string_agg(distinct d.objid::regprocedure::text, ', ') into _bound
-  from pg_depend d join pg_proc old on old.oid = d.refobjid join pg_proc p on p.oid = d.objid
-  where d.classid = 'pg_proc'::regclass and d.refclassid = 'pg_proc'::regclass
-    and old.pronamespace = 'queues'::regnamespace and p.pronamespace <> 'queues'::regnamespace;
+  from pg_depend d join pg_proc p on p.oid = d.objid
+  where d.classid = 'pg_proc'::regclass and p.prosqlbody is not null and p.pronamespace <> 'queues'::regnamespace and (
+    d.refclassid = 'pg_proc'::regclass
+      and d.refobjid in (select oid from pg_proc where pronamespace = 'queues'::regnamespace)
+    or d.refclassid = 'pg_class'::regclass
+      and d.refobjid in (select oid from pg_class where relnamespace = 'queues'::regnamespace));
   if _bound is not null then
     raise exception 'functions written with "begin atomic" are bound to the old queue: %', _bound
       using errcode = 'duplicate_schema', hint = 'Create them again with a body between $$ and $$, and run this again.';
+  end if;
+  select string_agg(format('alter table %s drop constraint %I;', c.conrelid::regclass, c.conname), ' ') into _bound
+  from pg_constraint c join pg_class old on old.oid = c.confrelid join pg_class t on t.oid = c.conrelid
+  where c.contype = 'f' and old.relnamespace = 'queues'::regnamespace and t.relnamespace <> old.relnamespace;
+  if _bound is not null then
+    raise exception 'tables refer to the tables of the old queue, which get no new tasks'
+      using errcode = 'duplicate_schema', hint = format('Run this, and then the take-over again: %s', _bound);
   end if;
   alter schema queues rename to queues_before;
   if to_regprocedure('internal.run_function(text, jsonb)') is not null then

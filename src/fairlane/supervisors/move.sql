@@ -10,9 +10,26 @@ declare
   _old     record;
   _next    bigint;
   _moved   bigint := 0;
+  _lost    text;
 begin
   if to_regclass('queues_before.task') is null then
     return;
+  end if;
+  with own as (
+    select relnamespace as home, relname as name from pg_class where relkind <> 'i'
+    union select pronamespace, proname from pg_proc
+    union select typnamespace, typname from pg_type where typtype in ('d', 'e', 'r')
+  )
+  select string_agg(format('%s names queues.%s', p.oid::regprocedure, o.name), ', ') into _lost
+  from own o join pg_proc p
+    on p.prosrc ~ format('\mqueues"?\s*\.\s*"?%s\M', regexp_replace(o.name, '(\W)', '\\\1', 'g'))
+  where o.home = 'queues_before'::regnamespace
+    and o.name not in (select n.name from own n where n.home = 'queues'::regnamespace)
+    and p.pronamespace not in (o.home, 'queues'::regnamespace, 'pg_catalog'::regnamespace);
+  if _lost is not null then
+    raise exception 'functions name what Fairlane''s queue does not have: %', _lost
+      using errcode = 'duplicate_schema',
+            hint = 'Create them without it, or move it to a schema of your own, and run this again.';
   end if;
   create table if not exists queues_before.moved (
     task_id      bigint primary key,

@@ -16,6 +16,8 @@ class TakenOver(Struct, frozen=True):
     """False: the supervisors were there already, and nothing was done."""
     moved: int
     """Open tasks of the other worker, which wait in `queues.task` now."""
+    views: tuple[str, ...] = ()
+    """Those that read the old queue and have to be created again."""
 
 
 def take_over(settings: Settings, *, dry_run: bool = False) -> TakenOver:
@@ -27,10 +29,10 @@ def take_over(settings: Settings, *, dry_run: bool = False) -> TakenOver:
     job = quoting.Literal(quoting.Identifier(settings.schema, "job").as_string(None)).as_string(None)
     aside, move = contract_text("aside.sql"), contract_text("move.sql").replace("{job}", job)
 
-    def moved(conn: Connection) -> int:
+    def moved(conn: Connection) -> TakenOver:
         conn.execute(move.encode())
-        [(count,)] = conn.execute("select current_setting('fairlane.moved', true)").fetchall()
-        return int(count or 0)
+        [(count, views)] = conn.execute(_MOVED).fetchall()
+        return TakenOver(installed=True, moved=int(count or 0), views=tuple(views))
 
     store = PostgresStore(settings.url, schema=settings.schema, statement_timeout_s=settings.statement_timeout_s)
     try:
@@ -40,4 +42,15 @@ def take_over(settings: Settings, *, dry_run: bool = False) -> TakenOver:
         found = store.migrator(CONTRACT).up_at_once(lambda conn: conn.execute(aside.encode()), moved, dry_run=dry_run)
     finally:
         store.close()
-    return TakenOver(installed=found is not None, moved=found or 0)
+    return found or TakenOver(installed=False, moved=0)
+
+
+_MOVED = """
+select current_setting('fairlane.moved', true), array(
+  select distinct v.oid::regclass::text
+  from pg_depend d join pg_rewrite r on r.oid = d.objid join pg_class v on v.oid = r.ev_class
+  join pg_class old on old.oid = d.refobjid
+  where d.classid = 'pg_rewrite'::regclass and d.refclassid = 'pg_class'::regclass
+    and old.relnamespace = to_regnamespace('queues_before') and v.relnamespace <> old.relnamespace
+  order by 1)
+"""

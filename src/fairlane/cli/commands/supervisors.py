@@ -186,7 +186,9 @@ def take_over(dry_run: bool, at: At, out: Printer) -> None:
         text = "nothing to do: the supervisors are installed already"
     else:
         text = f"{'would move' if dry_run else 'moved'} {plural(done.moved, 'open task')}"
-    out.answer({"dry_run": dry_run, "installed": done.installed, "moved": done.moved}, text)
+    out.answer({"dry_run": dry_run, "installed": done.installed, "moved": done.moved, "views": done.views}, text)
+    for view in done.views:
+        out.note(f"create the view {view} again: it reads queues_before, where nothing changes any more")
     if not dry_run:
         out.note("see what the worker may run: `fairlane supervisors check`")
 
