@@ -32,7 +32,7 @@
         NeedsNewerCode             newer code wrote it: it waits for a worker that has it
       StoreError
         StoreUnavailable         not reachable, busy or not usable now; nothing is known to be wrong with the request
-          NotAdmitted              it answers, and refuses this user, password or database: only a person can mend that
+          NotAdmitted              user, password, database or parameter refused: only a person can mend that
         StoreClosed
         StoreRefused             the store refused the data itself
         SchemaOutOfDate

@@ -11,6 +11,7 @@ import pytest
 from fairlane import ConfigError, Fairlane, InvalidOption, QueuePolicy, StoreUnavailable
 from fairlane.client.settings.load import load
 from fairlane.client.settings.model import NAMES, SettingArguments, Settings
+from fairlane.errors import NotAdmitted
 from fairlane.stores.url import redacted
 
 SECRET = "hunter2"
@@ -268,6 +269,17 @@ def test_an_address_without_a_password_is_shown_as_it_is() -> None:
 )
 def test_an_unknown_parameter_of_an_address_is_named(url: str, says: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(says)) as raised, Fairlane(url.format(x=SECRET)) as app:
+        app.jobs.list()
+    assert SECRET not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "parameter",
+    ["sslmode=bogus", "connect_timeout=abc", "target_session_attrs=bogus", "keepalives=abc", "port=abc"],
+)
+def test_a_value_that_no_waiting_mends_is_told_apart_from_a_store_that_is_away(parameter: str) -> None:
+    """A worker ends for it, instead of trying until the store answers."""
+    with pytest.raises(NotAdmitted) as raised, Fairlane(f"postgresql://me:{SECRET}@127.0.0.1:1/app?{parameter}") as app:
         app.jobs.list()
     assert SECRET not in str(raised.value)
 

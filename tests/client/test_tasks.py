@@ -283,6 +283,7 @@ ELSEWHERE: list[tuple[str, Callable[[Fairlane, Any], Any], str]] = [
     ("enqueue_many of handles", lambda app, f: app.enqueue_many([f.enqueue()]), r"task\.bind"),
     ("aenqueue_many of tasks", lambda app, f: asyncio.run(app.aenqueue_many([f])), r"task\.bind"),
     ("task.delay", lambda app, f: f.delay(), r"no attribute 'delay': task\.enqueue\(…\) makes a job"),
+    ("task.enqueue_many", lambda app, f: f.enqueue_many([(1,), (2,)]), r"app\.enqueue_many\(\[task\.bind"),
     ("task.apply_async", lambda app, f: f.apply_async(args=()), r"task\.using\(delay=30\)\.enqueue"),
     ("task.send", lambda app, f: f.send(), r"task\.enqueue"),
     ("task.s", lambda app, f: f.s(), r"task\.bind"),

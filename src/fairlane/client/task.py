@@ -246,6 +246,7 @@ _OF_A_CALL = dict.fromkeys(
 )
 _OF_A_TASK = {
     **dict.fromkeys(ENQUEUING, "task.enqueue(…) makes a job of a call, task.using(delay=30).enqueue(…) a later one"),
+    "enqueue_many": "app.enqueue_many([task.bind(…), …]) enqueues several calls, task.enqueue_map(rows) many",
     **dict.fromkeys(("s", "si", "signature", "subtask"), "task.bind(…) makes a call for enqueue_many and workflows"),
 }
 

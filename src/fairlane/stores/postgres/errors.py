@@ -37,9 +37,11 @@ def one_line(error: BaseException) -> str:
 _NOT_ADMITTED = re.compile(
     r"password authentication failed|no password supplied|authentication failed for user|no pg_hba\.conf entry|"
     r'(?:database|role) "[^"]*" does not exist|is not permitted to log in|permission denied for database|'
-    r"no such (?:database|user)"
+    r"no such (?:database|user)|"
+    r'invalid \w+ value: "|bad value for \w+: |invalid (?:integer value|port number)|'
+    r"unrecognized configuration parameter"
 )
-"""What a server, or a pooler, answers to a wrong address. libpq gives no code for it, only the server's words."""
+"""What a server, a pooler or libpq answers to a wrong address. libpq gives no code for it, only words."""
 
 
 def unreachable(error: BaseException) -> StoreUnavailable:
