@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -136,10 +137,12 @@ def test_a_store_that_is_not_there_is_told_and_not_made(run: Run, url: str, code
         ["jobs", "cancel", NOBODY],
     ):
         result = run(*words, "--url", url)
-        assert (result.exit_code, result.stdout) == (code, ""), words
+        assert result.exit_code == code, words
+        # A snapshot also prints what is known without a store that only does not answer.
+        assert result.stdout == "" or (words == ["snapshot"] and re.search("reachable +no", result.stdout)), words
         assert len(result.stderr.splitlines()) == 1
         assert says in result.stderr
-        assert "hunter2" not in result.stderr
+        assert "hunter2" not in result.output
     assert list(Path.cwd().iterdir()) == []
 
 
