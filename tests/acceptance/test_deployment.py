@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -288,13 +287,11 @@ def test_every_unit_is_one_systemd_understands(path: Path, tmp_path: Path) -> No
 
 
 @pytest.fixture
-def environment() -> Iterator[dict[str, str]]:
+def environment() -> dict[str, str]:
     """What compose gives its services, on a real PostgreSQL that is empty."""
-    server, name = shared_server(), "deployment"
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("FAIRLANE_", "WORKER_", "PG"))}
     given = {key: value for key, value in SERVICES["worker"]["environment"].items() if key != "PGPASSWORD"}
-    yield {**kept, **given, "FAIRLANE_URL": server.create_database(name), "LOGNAME": "olga"}
-    server.drop_database(name)
+    return {**kept, **given, "FAIRLANE_URL": shared_server().new_database("deployment"), "LOGNAME": "olga"}
 
 
 def started(arguments: list[str], environment: dict[str, str], log: Path) -> subprocess.Popen[bytes]:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import re
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -27,14 +25,10 @@ from tests.support.stores import Ground, ground
 
 __all__ = ["ground"]
 
-_numbers = itertools.count(1)
-
 
 @pytest.fixture
-def database() -> Iterator[str]:
-    server, name = shared_server(), f"doctor_cli_{next(_numbers)}"
-    yield server.create_database(name)
-    server.drop_database(name)
+def database() -> str:
+    return shared_server().new_database("doctor_cli")
 
 
 def findings(run: Run, *args: str, code: int = 0, **env: str) -> dict[str, Any]:

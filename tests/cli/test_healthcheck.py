@@ -64,16 +64,12 @@ def test_a_store_that_is_not_there_is_out_of_reach_and_not_made(run: Run, url: s
 
 
 def test_a_schema_that_is_too_old_is_a_failure_with_the_remedy(run: Run) -> None:
-    server = shared_server()
-    url = server.create_database("healthcheck_cli")
-    try:
-        result = run("healthcheck", "--url", url)
-        assert (result.exit_code, result.stdout) == (1, "")
-        assert "fairlane migrate up" in result.stderr
-        run("migrate", "up", "--url", url)
-        assert run("healthcheck", "--url", url).exit_code == 0
-    finally:
-        server.drop_database("healthcheck_cli")
+    url = shared_server().new_database("healthcheck_cli")
+    result = run("healthcheck", "--url", url)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "fairlane migrate up" in result.stderr
+    run("migrate", "up", "--url", url)
+    assert run("healthcheck", "--url", url).exit_code == 0
 
 
 def test_a_probe_decides_alone_whatever_the_store_is(run: Run) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +15,12 @@ from tests.cli.conftest import Run
 from tests.servers.postgres import shared_server
 
 Answer = Callable[..., Any]
-_numbers = itertools.count(1)
 
 
 @pytest.fixture
-def database() -> Iterator[str]:
+def database() -> str:
     """An empty PostgreSQL database."""
-    server, name = shared_server(), f"migrate_cli_{next(_numbers)}"
-    yield server.create_database(name)
-    server.drop_database(name)
+    return shared_server().new_database("migrate_cli")
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

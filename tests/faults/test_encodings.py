@@ -86,9 +86,9 @@ def test_a_client_encoding_set_for_the_role_or_the_database_changes_nothing(plac
 
 
 @pytest.fixture
-def ascii_place(place: Place) -> Iterator[Place]:
+def ascii_place(place: Place) -> Place:
     """A database that keeps whatever bytes it is given."""
-    name = "sql_ascii"
+    name = f"{place.name}_ascii"
     with psycopg.connect(place.server.dsn("postgres"), autocommit=True) as conn:
         conn.execute(
             f"create database {name} encoding 'SQL_ASCII' locale_provider libc locale 'C' template template0".encode()
@@ -97,8 +97,7 @@ def ascii_place(place: Place) -> Iterator[Place]:
     store = PostgresStore(made.dsn)
     store.migrator().up()
     store.close()
-    yield made
-    place.server.drop_database(name)
+    return made
 
 
 def test_a_job_whose_bytes_are_no_text_is_a_dead_letter_with_the_reason_and_the_others_run(ascii_place: Place) -> None:

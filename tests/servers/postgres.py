@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import atexit
 import importlib.util
+import itertools
 import os
 import re
 import shutil
@@ -35,6 +36,9 @@ SETTINGS: Mapping[str, str] = {
     "fsync": "on",
     "max_connections": "200",
     "shared_buffers": "256MB",
+    # Checkpoints write what is thrown away with the server.
+    "checkpoint_timeout": "1h",
+    "max_wal_size": "2GB",
     "timezone": "UTC",
     "log_timezone": "UTC",
     # Files in the data directory go with it; POSIX segments would outlive a server ended by SIGKILL.
@@ -55,6 +59,7 @@ class PostgresServer:
         self._programs = Path()
         self._process: subprocess.Popen[bytes] | None = None
         self._keeper: Keeper | None = None
+        self._numbers = itertools.count(1)
         self.port = 0
 
     def __enter__(self) -> Self:
@@ -156,6 +161,13 @@ class PostgresServer:
         else:
             self._command("create database {} template {}", name, template)
         return self.dsn(name)
+
+    def new_database(self, name: str, template: str | None = None) -> str:
+        """Create a database `name_1`, `name_2` and so on; returns its dsn.
+
+        It goes with the server: dropping one waits until everything that was written to any is on the disk.
+        """
+        return self.create_database(f"{name}_{next(self._numbers)}", template)
 
     def drop_database(self, name: str) -> None:
         """Drop a database if it is there, ending whoever is connected to it."""

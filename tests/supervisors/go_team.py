@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +13,6 @@ from tests.supervisors.conftest import Database
 from tests.support.stores import Ground
 
 SCRIPT = Path(__file__).with_name("go_team.sql")
-_numbers = itertools.count(1)
 
 
 class GoTeam(Database):
@@ -50,9 +48,7 @@ class GoTeam(Database):
 
 @pytest.fixture
 def go_team(ground: Ground) -> Iterator[GoTeam]:
-    name = f"go_team_{next(_numbers)}"
-    found = GoTeam(ground.server.create_database(name))
+    found = GoTeam(ground.server.new_database("go_team"))
     found.do(SCRIPT.read_text())
     yield found
     found.owner.close()
-    ground.server.drop_database(name)

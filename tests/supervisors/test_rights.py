@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -30,7 +29,6 @@ GRANTED = {
     "internal.run_function(text,jsonb)",
 }
 """The document's list, and renew_task (decision D14)."""
-_numbers = itertools.count(1)
 
 BUSINESS = """
 create schema shop;
@@ -335,8 +333,8 @@ class Company:
     """A database whose owner is no superuser, with an application and a worker that log in as themselves."""
 
     def __init__(self, server: PostgresServer) -> None:
-        self.server, self.name = server, f"company{next(_numbers)}"
-        self.dsn = server.create_database(self.name)
+        self.server, self.dsn = server, server.new_database("company")
+        self.name = self.dsn.rpartition("/")[2]
         self.owner, self.app, self.worker = (f"{self.name}_{part}" for part in ("master", "web", "channels"))
         with psycopg.connect(self.dsn, autocommit=True) as conn:
             for role in (self.owner, self.app, self.worker):
@@ -354,10 +352,8 @@ class Company:
 
 
 @pytest.fixture
-def company(ground: Ground, template: str) -> Iterator[Company]:
-    found = Company(ground.server)
-    yield found
-    ground.server.drop_database(found.name)
+def company(ground: Ground, template: str) -> Company:
+    return Company(ground.server)
 
 
 @pytest.mark.requirement("S9", "I10")
@@ -398,8 +394,7 @@ def test_the_contract_works_on_separated_roles_whichever_came_first(company: Com
 
 
 def test_a_schema_queues_of_somebody_else_is_left_alone(ground: Ground, template: str) -> None:
-    name = f"theirs{next(_numbers)}"
-    dsn = ground.server.create_database(name)
+    dsn = ground.server.new_database("theirs")
     with psycopg.connect(dsn) as conn:
         conn.execute("create schema queues; create table queues.task (task_id bigint primary key)")
     with pytest.raises(StoreError, match="holds tables or functions that are not Fairlane's"):
@@ -408,7 +403,6 @@ def test_a_schema_queues_of_somebody_else_is_left_alone(ground: Ground, template
         assert conn.execute(
             "select count(*) from pg_class where relnamespace = 'queues'::regnamespace and relkind = 'r'"
         ).fetchone() == (1,)
-    ground.server.drop_database(name)
 
 
 def test_the_contract_stays_on_the_schema_it_was_installed_for(db: Database) -> None:

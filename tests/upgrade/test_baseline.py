@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import subprocess
 import sys
@@ -34,7 +33,6 @@ print(FUNCTIONS_RELEASE, checksum())
 """
 BEHIND = 60
 """Jobs of each process that must run after each change, before the next one comes."""
-_numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="module")
@@ -43,13 +41,8 @@ def baseline(tmp_path_factory: pytest.TempPathFactory) -> Baseline:
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path}/jobs.db"
-        return
-    server, name = shared_server(), f"baseline_{next(_numbers)}"
-    yield server.create_database(name)
-    server.drop_database(name)
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/jobs.db" if request.param == "sqlite" else shared_server().new_database("baseline")
 
 
 class Site:
@@ -163,33 +156,23 @@ def test_functions_that_changed_have_a_newer_release(baseline: Baseline) -> None
 @pytest.mark.parametrize("older", ["baseline", "before the last change"])
 def test_an_upgraded_database_has_the_same_functions_views_and_types_as_a_new_one(older: str, tmp_path: Path) -> None:
     commit = BASELINE if older == "baseline" else before_last_change()
-    with upgraded_from(Baseline(tmp_path, commit)) as (_, found), made() as fresh:
-        differ = {name for name, text in objects(fresh).items() if found.get(name) != text}
+    _, found = upgraded_from(Baseline(tmp_path, commit))
+    fresh = shared_server().new_database("fresh")
+    upgrade(fresh)
+    differ = {name for name, text in objects(fresh).items() if found.get(name) != text}
     assert not differ, "replaced in place they stay what they were: give what changed its shape another name"
 
 
 def test_types_of_the_baseline_stay_what_calls_under_way_take_them_for(baseline: Baseline) -> None:
-    with upgraded_from(baseline) as (before, found):
-        changed = {name for name, text in before.items() if name.startswith("c ") and found.get(name) != text}
+    before, found = upgraded_from(baseline)
+    changed = {name for name, text in before.items() if name.startswith("c ") and found.get(name) != text}
     assert not changed, "calls of old workers fail while a type is made anew: give one with other columns another name"
 
 
-@contextmanager
-def made(*, by: Baseline | None = None) -> Iterator[str]:
-    server, name = shared_server(), f"same_{next(_numbers)}"
-    dsn = server.create_database(name)
-    if by is None:
-        upgrade(dsn)
-    else:
-        by.run(UP, dsn)
-    yield dsn
-    server.drop_database(name)
-
-
-@contextmanager
-def upgraded_from(older: Baseline) -> Iterator[tuple[dict[str, str], dict[str, str]]]:
+def upgraded_from(older: Baseline) -> tuple[dict[str, str], dict[str, str]]:
     """What was in the schema before and behind the upgrade."""
-    with made(by=older) as dsn:
-        before = objects(dsn)
-        upgrade(dsn)
-        yield before, objects(dsn)
+    dsn = shared_server().new_database("upgraded")
+    older.run(UP, dsn)
+    before = objects(dsn)
+    upgrade(dsn)
+    return before, objects(dsn)

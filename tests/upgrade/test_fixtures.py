@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,7 +28,6 @@ from tests.upgrade.make_fixtures import FIXTURES, job_facts, other_facts
 FACTS = json.loads((FIXTURES / "version_1.json").read_text())
 QUEUES = tuple(sorted({job["queue"] for job in FACTS["postgres"]["jobs"].values()}))
 WAITS = {"pending", "failed", "processing"}
-_numbers = itertools.count(1)
 
 
 class Fixture(NamedTuple):
@@ -48,15 +46,14 @@ def sqlite(tmp_path: Path) -> Iterator[SqliteStore]:
 
 @pytest.fixture
 def postgres() -> Iterator[PostgresStore]:
-    server, name = shared_server(), f"upgrade_fixture_{next(_numbers)}"
-    dsn = server.create_database(name)
+    server = shared_server()
+    dsn = server.new_database("upgrade_fixture")
     dump = gzip.decompress((FIXTURES / "version_1.sql.gz").read_bytes()).decode()
     # Written by the pg_dump of 18; servers before 17 do not know that setting.
-    run_by_psql(server, name, dump.replace("SET transaction_timeout = 0;\n", "", 1))
+    run_by_psql(server, dsn.rpartition("/")[2], dump.replace("SET transaction_timeout = 0;\n", "", 1))
     store = PostgresStore(dsn)
     yield store
     store.close()
-    server.drop_database(name)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -35,14 +34,11 @@ create or replace function paint_v1(_wish json) returns json language plpgsql
 set search_path from current
 as $$ begin return json_build_object('wish', _wish, 'n', (select count(*) from colour)); end $$;
 """
-_numbers = itertools.count(1)
 
 
 @pytest.fixture
-def dsn() -> Iterator[str]:
-    server, name = shared_server(), f"releases_{next(_numbers)}"
-    yield server.create_database(name)
-    server.drop_database(name)
+def dsn() -> str:
+    return shared_server().new_database("releases")
 
 
 @pytest.fixture

@@ -61,11 +61,9 @@ def mail() -> Iterator[MailServer]:
 
 @pytest.fixture
 def db(ground: Ground) -> Iterator[Database]:
-    name = "scenes_of_document_s"
-    found = Database(ground.server.create_database(name))
+    found = Database(ground.server.new_database("scenes_of_document_s"))
     yield found
     found.owner.close()
-    ground.server.drop_database(name)
 
 
 @pytest.fixture
@@ -120,7 +118,7 @@ def test_a_process_by_the_recipe_run_by_a_worker_that_has_the_workers_rights_alo
 ) -> None:
     db.do(PROCESS)
     db.do("select comms.kickoff_send_email(1)")
-    worker = ground.server.dsn("scenes_of_document_s", login)
+    worker = ground.server.dsn(db.dsn.rpartition("/")[2], login)
 
     # The worker says which right it lacks, until it has them.
     refused = shell.run("worker", "--app", "channels:app", "--processes", "1", exits=5, FAIRLANE_URL=worker)
