@@ -44,8 +44,12 @@ def built_on_postgres(ground: Ground) -> Iterator[ShopHouse]:
     house.close()
 
 
-@pytest.fixture(params=["built", "built_on_sqlite", "built_on_postgres"], ids=["memory", "sqlite", "postgres"])
+@pytest.fixture(
+    params=[pytest.param("built", marks=pytest.mark.long), "built_on_sqlite", "built_on_postgres"],
+    ids=["memory", "sqlite", "postgres"],
+)
 def on_each_store(request: pytest.FixtureRequest) -> ShopHouse:
+    """In memory, which all other tests use, is the store of SQLite: the quick run has it once."""
     built: ShopHouse = request.getfixturevalue(request.param)
     return built.furnish()
 
