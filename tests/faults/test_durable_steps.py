@@ -46,6 +46,7 @@ def test_a_job_whose_worker_was_killed_continues_behind_its_last_step(
 @pytest.mark.parametrize(
     ("place", "expected"), [("between", ["charge", "ship"]), ("behind charge", ["charge", "charge", "ship"])]
 )
+@pytest.mark.parametrize("every_crew", ["postgres", "redis"], indirect=True)
 def test_the_same_on_the_servers_that_processes_share(
     every_crew: Crew, tmp_path: Path, place: str, expected: list[str]
 ) -> None:
