@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -168,6 +169,31 @@ def test_a_mistake_of_the_first_day_is_one_clear_line(
     assert ran.stderr.startswith("fairlane: ")
     assert mistake.says.format(here=tmp_path) in ran.stderr
     assert "Traceback" not in ran.stderr
+
+
+def test_a_mistake_is_one_clear_line_although_another_process_is_still_starting(
+    command: Command, tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as thread:
+        slow = f"""
+import pathlib, threading
+try:
+    pathlib.Path("first").mkdir()
+except FileExistsError:
+    pathlib.Path("second").touch()
+    threading.Event().wait()
+{JOBS.replace("sqlite:///jobs.db", f"postgresql://me@127.0.0.1:{server.getsockname()[1]}/app")}"""
+        (tmp_path / "slow.py").write_text(slow)
+
+        def turn_away() -> None:
+            with server, server.accept()[0]:
+                eventually((tmp_path / "second").exists, 30)
+
+        turned_away = thread.submit(turn_away)
+        ran = command("worker", "slow:app", "--processes", "2", FAIRLANE_WAIT_FOR_STORE="false")
+        turned_away.result(30)
+    assert (ran.returncode, ran.stderr.count("\n")) == (69, 1), ran.stderr
+    assert "the postgresql store cannot be reached" in ran.stderr
     for secret in ("wrong@", ":right"):
         assert secret not in ran.stderr
 

@@ -188,7 +188,8 @@ class Supervisor:
             await process.end(reason)
         elif process.leaving_by_s is not None:
             if now_s > process.leaving_by_s:
-                log.warning("worker %d is killed: %s", process.pid, REASONS["overstayed"])
+                if process.hello is not None:
+                    log.warning("worker %d is killed: %s", process.pid, REASONS["overstayed"])
                 await process.end("overstayed")
         else:
             self._recycle_if_worn(process, now_s)
@@ -211,6 +212,8 @@ class Supervisor:
     async def _replaces(self, process: WorkerProcess, ending: Ending) -> bool:
         """Whether another worker is started; returns when it is time to."""
         is_stopping = self._is_ending()
+        if is_stopping and process.hello is None:
+            return False  # It was still starting and held nothing: its end is no news.
         if ending == "left":
             return not is_stopping and process.left is not None and process.left.why != "drained"
         is_tried_once = self._is_successor and not self.ready.is_set()
