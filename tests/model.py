@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 from fairlane.core import ops
@@ -12,6 +13,7 @@ from tests.model_breakers import Breakers
 from tests.model_claim import Claiming
 from tests.model_clock import SetBack
 from tests.model_facts import Record, own_failure, span
+from tests.model_job_keys import JobKeys
 from tests.model_limits import Limits
 from tests.model_schedules import Schedules
 from tests.model_signals import Signals
@@ -24,7 +26,9 @@ RECORDED_AS |= {"snoozed": "snoozed", "released": "released", "crashed": "lost"}
 COMPARED = ("type", "tenant", "queue", "priority", "payload", "idempotency_key", "dedup_key", "parent_id")
 
 
-class Model(SetBack, Signals, People, Claiming, Limits, Tenants, Breakers, Schedules, Workers, Watch, Workflows):
+class Model(
+    SetBack, Signals, People, Claiming, JobKeys, Limits, Tenants, Breakers, Schedules, Workers, Watch, Workflows
+):
     def __init__(self, clock: Clock | None = None) -> None:
         self.clock = clock or SystemClock()
         self.forget()
@@ -65,9 +69,10 @@ class Model(SetBack, Signals, People, Claiming, Limits, Tenants, Breakers, Sched
 
     def _would_be_new(self, jobs, now):
         """Puts them in and takes them out again."""
-        before, last_seq = list(self.jobs), self.last_seq
+        changes_others = any(spec.key and spec.key.on_conflict != "wait" for spec in jobs)
+        before = deepcopy(self.jobs) if changes_others else list(self.jobs), self.last_seq
         new = [spec for spec in jobs if self._put(spec, now).disposition == "created"]
-        self.jobs, self.last_seq = before, last_seq
+        self.jobs, self.last_seq = before
         return new
 
     def _put(self, spec, now, held=False):
@@ -83,6 +88,15 @@ class Model(SetBack, Signals, People, Claiming, Limits, Tenants, Breakers, Sched
             alike = r.spec.type == spec.type and r.spec.dedup_key == spec.dedup_key
             if spec.dedup_key is not None and alike and not r.is_finished:
                 return ops.Receipt(disposition="duplicate", id=r.spec.id, seq=r.seq, key="dedup")
+        policy = spec.key.on_conflict if spec.key else "wait"
+        for r in self._conflicting(spec) if policy != "wait" else ():
+            if policy == "discard":
+                return ops.Receipt(disposition="duplicate", id=r.spec.id, seq=r.seq, key="job")
+            if not r.lease:
+                r.last = None
+                r.finish("cancelled", now)
+            elif policy == "cancel_running":
+                r.lease.cancel = True
         due = spec.run_at or now + span(spec.delay_s or 0.0)
         self.last_seq += 1
         place = "held" if held else "ready" if due <= now else "scheduled"
@@ -98,8 +112,10 @@ class Model(SetBack, Signals, People, Claiming, Limits, Tenants, Breakers, Sched
         next_due_at = self._promote(op.promote_limit, now)[1]
         reclaimed = self._reclaim_lapsed(op.reclaim_limit, now)
         self.count_nodes(now)
+        hints = []
+        self._let_in(now, hints)
         registered = any(w["id"] == op.worker and w["expires_at"] > now for w in self.workers)
-        leases, marks, cursors, surveys, hints = [], {}, {}, [], []
+        leases, marks, cursors, surveys = [], {}, {}, []
         self.held_back = False
         for w in self.workers:
             if w["id"] == op.worker and registered:
@@ -183,7 +199,7 @@ class Model(SetBack, Signals, People, Claiming, Limits, Tenants, Breakers, Sched
         if kind in ("completed", "died", "cancelled") or lease.cancel:
             r.finish(RECORDED_AS[kind] if kind in ("completed", "died") else "cancelled", ended_at)
         elif kind == "released":
-            r.place = "ready"
+            r.make_ready()
         else:
             r.place, r.due, r.awaits_retry = "scheduled", now + span(outcome.delay_s), kind == "retried"
             r.since = now
@@ -198,7 +214,8 @@ class Model(SetBack, Signals, People, Claiming, Limits, Tenants, Breakers, Sched
 
         due = [r for r in waiting() if r.due <= now][: max(limit, 0)]
         for r in due:
-            r.place, r.awaits_retry = "ready", False
+            r.awaits_retry = False
+            r.make_ready()
         return len(due), next((r.due for r in waiting()), None)
 
     def promote(self, op, now):
@@ -235,7 +252,7 @@ class Model(SetBack, Signals, People, Claiming, Limits, Tenants, Breakers, Sched
             self._give_back(r)
         r.end_try("released" if cause == "start_by_passed" else "lost", now, failure)
         if place == "ready":
-            r.place = "ready"
+            r.make_ready()
         else:
             r.finish(place, now)
         return ops.Reclaimed(

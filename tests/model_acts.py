@@ -19,7 +19,7 @@ CARRIED_OVER = (
     "category",
     "refs",
 )
-CARRIED_OVER += ("headers", "max_attempts", "timeout_s", "retry", "parent_id")
+CARRIED_OVER += ("headers", "max_attempts", "timeout_s", "retry", "parent_id", "key")
 
 
 class People(Reads):
@@ -102,7 +102,7 @@ class People(Reads):
         if cancelled:
             r.finish("cancelled", now)
         else:
-            r.place = "ready"
+            r.make_ready()
         return True
 
     def reset(self, op, now):
@@ -176,6 +176,7 @@ class People(Reads):
         self.last_seq += 1
         place = "ready" if due <= now else "scheduled"
         taken_along = {"steps": list(r.steps), "attempt": 1} if r.steps else {}
+        taken_along["order"] = r.order
         new = Record(spec, self.last_seq, place, enqueued_at=now, first_due=due, due=due, since=now, **taken_along)
         self.jobs.append(new)
         self.replace_job(r, self.jobs[-1])

@@ -55,6 +55,9 @@ class Claiming:
             begun = now if started else None
             r.lease = Try(r.attempt, op.worker, now, deadline_at, op.claim_no, self.last_claimed, want.lane, begun)
             self._count_claim(force, r, now)
+            if r.is_rated:
+                whose_key = "key", r.spec.tenant, r.spec.key.value
+                self.claims.append({"key": whose_key, "at": now, "job": r.spec.id, "attempt": r.attempt})
             leases.append(self._lease_of(r))
 
         for take in want.takes:
@@ -92,7 +95,7 @@ class Claiming:
         return ops.Survey(lane=want.lane, queue=queue, band=band, tenants=tuple(tenants))
 
     def _lease_of(self, r):
-        same = set(values.Lease.__struct_fields__) & set(values.JobSpec.__struct_fields__) - {"payload"}
+        same = set(values.Lease.__struct_fields__) & set(values.JobSpec.__struct_fields__) - {"payload", "key"}
         kept = ("seq", "attempt", "attempts", "crashes", "suspect", "enqueued_at", "band", "rank")
         return values.Lease(
             **{name: getattr(r.spec, name) for name in same},

@@ -64,9 +64,27 @@ class Record:
     wait: dict[str, Any] | None = None  # the signal it came to wait for, and in which attempt
     band: int = 0  # this and the rank: as given, or what it has reached by aging
     rank: int = 0
+    order: int = 0  # its place among the ordered jobs of its key
+    at_key: bool = False  # held there
+    let_in: bool = False  # it was, since it was last held there
+    is_rated: bool = False  # under a rate
 
     def __post_init__(self) -> None:
         self.band, self.rank = self.spec.band, self.spec.rank
+        self.order = self.order or self.seq
+        if self.place == "ready":
+            self.make_ready()
+
+    def make_ready(self) -> None:
+        """Ready, or held at its key."""
+        self.at_key, self.let_in, self.is_rated = self.spec.key is not None, False, False
+        self.place = "held" if self.at_key else "ready"
+
+    @property
+    def has_place(self) -> bool:
+        """At its key."""
+        is_kept = self.place == "scheduled" or bool(self.letter and self.letter["status"] == "pending_review")
+        return self.let_in and (self.place in ("ready", "leased") or (self.spec.key.ordered and is_kept))
 
     def is_due(self, now: datetime) -> bool:
         """Of one that was held: also if it was due when it was enqueued, whatever the clock said then."""
@@ -101,7 +119,7 @@ class Record:
         return self.place in values.FINAL
 
     def finish(self, place: str, at: datetime) -> None:
-        self.place, self.finished_at = place, at
+        self.place, self.finished_at, self.at_key = place, at, False
         if place == "dead":
             self.letter = dict.fromkeys(LETTER_FACTS) | {"status": "pending_review", "reprocess_count": 0}
 

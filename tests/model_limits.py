@@ -46,6 +46,7 @@ class Limits:
         self._note_limit(op, "limit_set", key, self._set_before(key), op.limit, now)
         pause = there and there.paused_until
         self.limits[key] = StoredLimit(limit=op.limit, by=op.by, at=now, paused_until=pause)
+        self._hold_again(key)
         return self.listlimits(op, now, changed=True)
 
     def clearlimit(self, op, now):
@@ -56,6 +57,7 @@ class Limits:
         if before:
             self._note_limit(op, "limit_clear", key, before, None, now)
         del self.limits[key]
+        self._hold_again(key)
         return self.listlimits(op, now, changed=True)
 
     def pauselimit(self, op, now):
@@ -64,6 +66,7 @@ class Limits:
         there = self.limits.get(key) or StoredLimit(limit=nothing, by=op.by, at=now)
         until = max(until, there.paused_until or until)
         self.limits[key] = msgspec.structs.replace(there, paused_until=until)
+        self._hold_again(key)
         return ops.LimitPaused(until=until)
 
     # What is counted.
@@ -158,16 +161,20 @@ class Limits:
 
     def unhold(self, op, now):
         force, freed = self._in_force(op), []
-        held = [r for r in self.jobs if r.place == "held"]
+        held = [r for r in self.jobs if r.place == "held" and not r.at_key]
         for queue, tenant in sorted({(r.spec.queue, r.spec.tenant) for r in held}):
-            here = sorted(self._places(tenant, queue, ("held",)), key=lambda r: r.seq)
+            here = sorted((r for r in self._places(tenant, queue, ("held",)) if not r.at_key), key=lambda r: r.seq)
             most = force.terms(tenant, queue).waiting
-            used = len(self._places(tenant, queue, ("ready", "scheduled", "leased")))
+            used = len(self._places(tenant, queue)) - len(here)
             freed += here if most is None else here[: max(most - used, 0)]
         freed = freed[: max(op.limit, 0)]
         for r in freed:
-            r.place = "ready" if r.is_due(now) else "scheduled"
-            r.since, r.due = None, min(r.due, now) if r.is_due(now) else r.due
+            if r.is_due(now):
+                r.make_ready()
+                r.due = min(r.due, now)
+            else:
+                r.place = "scheduled"
+            r.since = None
         return ops.Unheld(count=len(freed))
 
     def age(self, op, now):

@@ -41,6 +41,7 @@ def job_of(r: Record) -> values.Job:
         error_type=r.failure and r.failure.error_type,
         last_error=r.failure and r.failure.message,
         last_error_at=r.failed_at,
+        key=r.spec.key and r.spec.key.value,
     )
 
 

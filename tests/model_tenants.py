@@ -80,6 +80,7 @@ class Tenants:
             **(self._place_in_line(r) if r.place == "ready" else {}),
             pauses=tuple(sorted(pauses, key=lambda pause: pause.kind)),
             limits=tuple(state for state in limits if state is not None),
+            **self._wait_at_key(r),
             waiting_limit=force.terms(spec.tenant, spec.queue).waiting,
             workers=len(live),
             waits_for=wait_of(r),

@@ -61,7 +61,7 @@ class Workflows:
         for job, node in zip(jobs, nodes, strict=True):
             self._put(job, now, held=job.queue in full)
             if node.gate is not None:
-                self.jobs[-1].place = "waiting"
+                self.jobs[-1].place, self.jobs[-1].at_key = "waiting", False
             flow["nodes"].append(
                 {"name": node.name, "job": self.jobs[-1], "again": False, "seen": None, "skipped": False}
                 | {"gate": None if node.gate is None else first + node.gate}
@@ -191,8 +191,9 @@ class Workflows:
                 for node in waiting[: max(limit - moved, 0)]:
                     record = node["job"]
                     if gate["state"] == "opening":
-                        record.place = "ready" if record.is_due(now) else "scheduled"
-                        record.due = now if record.is_due(now) else record.due
+                        record.place, record.due = "scheduled", record.due if not record.is_due(now) else now
+                        if record.due <= now:
+                            record.make_ready()
                         record.since, record.attempt = None, int(bool(record.steps))
                     else:
                         record.finish("cancelled", now)
@@ -358,6 +359,7 @@ class Workflows:
             self.last_seq += 1
             self.jobs.append(Record(spec, self.last_seq, "new", enqueued_at=now, first_due=now, due=now))
             self.jobs[-1].steps = [] if old.place == "completed" else list(old.steps)
+            self.jobs[-1].order = old.order
             node["job"], node["again"], node["seen"] = self.jobs[-1], False, None
             node["skipped"] = False
         for gate in anew:
@@ -367,7 +369,8 @@ class Workflows:
             if node["job"].place == "new":
                 node["job"].place = "waiting"
             if node["job"].place == "waiting" and is_free:
-                node["job"].place, node["job"].attempt = "ready", int(bool(node["job"].steps))
+                node["job"].make_ready()
+                node["job"].attempt = int(bool(node["job"].steps))
         flow["cancelled_at"] = None
         after = self._read(flow)
         facts = {"status": before.status}, {"status": after.status, "jobs": len(again)}

@@ -20,6 +20,7 @@ from uuid import UUID
 from msgspec import Raw, Struct
 
 from fairlane.core.ids import SYSTEM_TENANT, JobId, OfLease, Seq, WorkerId
+from fairlane.core.job_keys import JobKey
 from fairlane.errors import InvalidOption, UnknownPriority
 
 Status = Literal["pending", "processing", "completed", "failed", "dead", "cancelled"]
@@ -78,6 +79,8 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     run_at: datetime | None = None
     delay_s: float | None = None
     """Seconds from the store's now; `run_at` wins where both are given."""
+    key: JobKey | None = None
+    """The key whose places it waits for."""
 
     @property
     def band(self) -> int:
@@ -240,6 +243,8 @@ class Job(Struct, frozen=True, kw_only=True):
     error_type: str | None
     last_error: str | None
     last_error_at: datetime | None
+    key: str | None = None
+    """The key whose places it waits for."""
 
     @property
     def priority_label(self) -> str | None:

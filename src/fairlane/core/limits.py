@@ -2,7 +2,7 @@
 
 queue   one queue as a whole                       type   one task
 tenant  one tenant, or every tenant (`*`); over    named  several tasks together: what they all call
-        all queues, or in one queue
+        all queues, or in one queue                key    each key of that name: `customer` of `customer:42`
 
 The application's own jobs, of the tenant `system`, belong to nobody: limits of every tenant do not apply to them.
 Limits are also read as people write them: `"50/min"`.
@@ -22,8 +22,8 @@ from fairlane.core.ids import EVERY_TENANT, SYSTEM_TENANT
 from fairlane.core.names import NamedFields, check_limit_name, check_queue_name, check_task_name, check_tenant
 from fairlane.errors import InvalidOption
 
-LimitKind = Literal["queue", "tenant", "type", "named"]
-LIMIT_KINDS: tuple[LimitKind, ...] = ("queue", "tenant", "type", "named")
+LimitKind = Literal["queue", "tenant", "type", "named", "key"]
+LIMIT_KINDS: tuple[LimitKind, ...] = ("queue", "tenant", "type", "named", "key")
 
 FullPolicy = Literal["warn", "reject", "hold"]
 """At the waiting limit: queue it all the same and say so, refuse it, or take it in and keep it from being claimed."""
@@ -103,7 +103,7 @@ class Limit(Struct, frozen=True, kw_only=True, omit_defaults=True, metaclass=Nam
     @property
     def is_for_claims(self) -> bool:
         """It may hold claims back: a Turn is told of it. The others are for enqueues."""
-        return self.running is not None or self.rate is not None or self.kind == "named"
+        return self.kind != "key" and (self.running is not None or self.rate is not None or self.kind == "named")
 
     def is_for_claims_from(self, queues: frozenset[str]) -> bool:
         """It may hold claims from one of these queues back."""
@@ -251,6 +251,7 @@ def check_limit(limit: Limit) -> Limit:
         "tenant": lambda name: name if name == EVERY_TENANT else check_tenant(name),
         "type": check_task_name,
         "named": check_limit_name,
+        "key": check_limit_name,
     }[limit.kind](limit.name)
     if limit.queue:
         check_queue_name(limit.queue)

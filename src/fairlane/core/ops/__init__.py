@@ -10,6 +10,7 @@ from fairlane.core.ops.durable_steps import *
 from fairlane.core.ops.enqueue import *
 from fairlane.core.ops.events import *
 from fairlane.core.ops.health import *
+from fairlane.core.ops.job_keys import *
 from fairlane.core.ops.jobs import *
 from fairlane.core.ops.limits import *
 from fairlane.core.ops.pauses import *

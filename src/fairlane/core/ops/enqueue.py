@@ -16,7 +16,8 @@ from fairlane.core.ops.pauses import Pause
 Disposition = Literal["created", "replayed", "duplicate", "conflict"]
 """created    a new job
 replayed   this very id with this very content was there already (a lost reply, a replayed spool)
-duplicate  another job holds the (tenant, idempotency key) or the (tenant, type, dedup key)
+duplicate  another job holds the (tenant, idempotency key) or the (tenant, type, dedup key), or its key is taken and
+           the job was to be discarded then
 conflict   this id is taken by a job with other content; nothing was written for it
 """
 
@@ -30,8 +31,8 @@ class Receipt(Struct, frozen=True, kw_only=True, omit_defaults=True):
     id: JobId
     """The job that now stands for the request: its own, or for a duplicate the one that was there."""
     seq: Seq
-    key: Literal["idempotency", "dedup"] | None = None
-    """For a duplicate: which key it met. Idempotency is looked at first."""
+    key: Literal["idempotency", "dedup", "job"] | None = None
+    """For a duplicate: which key it met. Idempotency is looked at first, the job's own key last."""
     held: bool = False
     """Created, and held until its tenant has room."""
 
@@ -70,7 +71,7 @@ class EnqueueResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Enqueue(Op[EnqueueResult], frozen=True, kw_only=True):
-    """Put jobs in: ready if due, else scheduled. One commit for all of them.
+    """Put jobs in: ready if due, else scheduled; a job with a key that is due is held at it. One commit for all.
 
     Two jobs of one call with the same key: the first is created, the second is its duplicate. A job due
     at or before now is `ready` with `due_at` = its run-at, or now plus its delay if any. Content is compared
@@ -87,6 +88,11 @@ class Enqueue(Op[EnqueueResult], frozen=True, kw_only=True):
     jobs that this call would create (known ids and duplicates are none) those beyond it are over. Policy `reject`: the
     whole call is refused; `warn`: they are created all the same; `hold`: they are created in `held`. Counting is exact
     for calls one after another; calls at the same time may each miss what the other adds.
+
+    A job with a key (`core.ops.job_keys`) whose `on_conflict` is not `wait` meets a conflict where the unfinished jobs
+    with its key are as many as run at once, or more: those held at it, scheduled, ready or leased. `discard`: it is a
+    duplicate of the oldest of them. `replace`: those of them that are not leased end cancelled, and the job is created;
+    `cancel_running`: those that are leased are asked to cancel, too. Calls at the same time come one after another.
     """
 
     jobs: Sequence[JobSpec]

@@ -15,6 +15,7 @@ from fairlane.core.ids import JobId, Seq, WorkerId
 from fairlane.core.job import Attempt, Job, SignalWait, Status, StepRecord
 from fairlane.core.limits import Limit, LimitKind, Rate
 from fairlane.core.ops.base import Act, Listing, Op, RefusalCode, Scope
+from fairlane.core.ops.job_keys import KeyUse
 from fairlane.core.ops.pauses import Pause
 
 
@@ -70,6 +71,13 @@ class Reset(_JobChange, frozen=True, kw_only=True):
 
     Its attempt is recorded `released`.
     If a cancel was asked for it ends cancelled. Not allowed from anywhere else. Audit: `job_reset`.
+    """
+
+
+class FreePlace(_JobChange, frozen=True, kw_only=True):
+    """Give up the place that a job has at its key: the next one is let in, also while this one goes on.
+
+    Not allowed for a job that has none. Audit: `job_place_free`.
     """
 
 
@@ -231,6 +239,10 @@ class Waiting(Struct, frozen=True, kw_only=True):
     """Its last started attempt ended with its process: it runs alone."""
     worker_until: datetime | None = None
     """Leased: when its worker counts as lost unless it renews."""
+    key: KeyUse | None = None
+    """Unfinished, and it has a key: how far that is used."""
+    key_ahead: int = 0
+    """Held at its key: jobs before it there."""
 
 
 class Why(Op[Waiting | None], frozen=True, kw_only=True):
