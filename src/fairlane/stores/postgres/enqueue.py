@@ -52,7 +52,7 @@ def _only_paused(result: EnqueueResult) -> EnqueueResult:
 def enqueue(op: Enqueue) -> Call[EnqueueResult]:
     limits = enqueue_limits(op.limits) if op.limits else None
     jobs = as_alike(op.jobs) if op.capacity is None else None
-    if jobs is not None and not _holds_nul(jobs.first):
+    if jobs is not None and jobs.first.key is None and not _holds_nul(jobs.first):
         terms = tenant_terms(op.limits, jobs.first.tenant, jobs.first.queue)
         most = terms.payload_bytes
         if most is None or all(len(bytes(payload)) <= most for payload in jobs.payloads):

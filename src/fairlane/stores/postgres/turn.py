@@ -197,6 +197,6 @@ def claim_limits(limits: tuple[Limit, ...]) -> str | None:
                 types=given.types,
             )
             for given in limits
-            if given.running is not None or given.rate is not None or given.types
+            if given.is_for_claims
         ]
     )

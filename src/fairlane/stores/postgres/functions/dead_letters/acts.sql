@@ -27,7 +27,11 @@ begin
     end if;
     update dead_letter set acknowledged_by = _by, acknowledged_at = _now where seq = _seq;
   elsif _d.status in ('pending_review', 'retried') then
-    update dead_letter set status = _status, closed_by = _by, closed_at = _now, notes = _notes where seq = _seq;
+    update dead_letter set status = _status, closed_by = _by, closed_at = _now, notes = _notes, key = null
+    where seq = _seq;
+    if _d.key is not null then
+      perform knock_at(_own, _d.key), wake_waiting();
+    end if;
     perform settle_letter(_seq, _status, _now);
   else
     return dead_letter_act('not_allowed', _seq, null, false);

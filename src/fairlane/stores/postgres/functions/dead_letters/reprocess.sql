@@ -55,10 +55,11 @@ begin
   end loop;
   insert into job (seq, id, type, tenant, queue, band, rank, payload, payload_version, max_attempts, timeout_s,
                    category, idempotency_key, correlation_id, parent_id, created_by, refs, headers, retry, enqueued_at,
-                   due_at)
+                   due_at, key, key_terms, key_order)
   values (_new, _new_id, _j.type, _j.tenant, _j.queue, _j.band, _j.rank, coalesce(_payload, _j.payload),
           _j.payload_version, _j.max_attempts, _j.timeout_s, _j.category, _key,
-          coalesce(_j.correlation_id, _j.id::text), _j.parent_id, _by, _j.refs, _j.headers, _j.retry, _now, _due);
+          coalesce(_j.correlation_id, _j.id::text), _j.parent_id, _by, _j.refs, _j.headers, _j.retry, _now, _due,
+          _j.key, _j.key_terms, coalesce(_j.key_order, _seq));
   insert into step (seq, n, kind, name, key, attempt, at, ran_s, result, until, signal)
   select _new, n, kind, name, key, attempt, at, ran_s, result, until, signal from step where seq = _seq;
   -- With steps of another job its attempts begin behind the first: that is how a worker knows of them.
@@ -69,18 +70,21 @@ begin
     values (_new, '', _j.band, _j.tenant, _j.rank, _due, _j.type, true, _j.timeout_s);
   elsif _due <= _now then
     insert into ready (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped,
-      timeout_s)
+      timeout_s, key, key_nth)
     values (_new, _j.queue, _j.band, _j.tenant, _j.rank, _due, _j.type, _attempt, 0, 0, false, _waits is not null,
-      _j.timeout_s);
+      _j.timeout_s, _j.key, key_nth(_j.key_terms, coalesce(_j.key_order, _seq)));
   else
     insert into scheduled (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped,
-      timeout_s, failed, since)
+      timeout_s, failed, since, key, key_nth)
     values (_new, _j.queue, _j.band, _j.tenant, _j.rank, _due, _j.type, _attempt, 0, 0, false, _waits is not null,
-      _j.timeout_s, false, _now);
+      _j.timeout_s, false, _now, _j.key, key_nth(_j.key_terms, coalesce(_j.key_order, _seq)));
   end if;
   update dead_letter set status = 'retried', closed_by = _by, closed_at = _now, notes = _notes,
-    reprocess_count = _d.reprocess_count + 1, reprocessed_as = _new_id
+    reprocess_count = _d.reprocess_count + 1, reprocessed_as = _new_id, key = null
   where seq = _seq;
+  if _d.key is not null then
+    perform knock_at(_j.tenant, _d.key);
+  end if;
   perform write_audit(
     'job_dlq_reprocess_success', _by, _notes, _j.tenant, 'dead_letter:' || _seq, _before,
     case when _payload::text <> _j.payload::text

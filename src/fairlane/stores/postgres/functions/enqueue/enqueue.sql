@@ -67,7 +67,7 @@ begin
     end;
   -- The word may also stand in a payload; then the careful path is only slower. Reading the keys would parse the text
   -- a second time.
-  elsif strpos(jobs::text, '"idempotency_key"') > 0 or strpos(jobs::text, '"dedup_key"') > 0 then
+  elsif jobs::text ~ '"(idempotency_key|dedup_key|on_conflict)"' then
     select e.created, e.receipts into _created, _receipts from enqueue_one_by_one(jobs, _now, null) e;
   else
     with input as materialized (
@@ -75,30 +75,31 @@ begin
         id uuid, type text, tenant text, queue text, priority smallint, priority_scope text, payload json,
         payload_text text, payload_version integer, max_attempts integer, timeout_s double precision, category text,
         correlation_id text, parent_id uuid, created_by text, refs json, headers json, retry json, run_at timestamptz,
-        delay_s double precision)
+        delay_s double precision, key json)
     ), added as (
       insert into job (id, type, tenant, queue, band, rank, payload, payload_version, max_attempts, timeout_s, category,
-                       correlation_id, parent_id, created_by, refs, headers, retry, enqueued_at, due_at)
+                       correlation_id, parent_id, created_by, refs, headers, retry, enqueued_at, due_at, key, key_terms)
       select coalesce(id, gen_random_uuid()), type, coalesce(tenant, 'system'), coalesce(queue, 'default'),
              case when priority_scope = 'tenant' then 0 else coalesce(priority, 5) end,
              case when priority_scope = 'tenant' then coalesce(priority, 5) else 0 end,
              coalesce(payload_text::json, payload, '{}'), coalesce(payload_version, 1), coalesce(max_attempts, 5),
              timeout_s, category, correlation_id, parent_id, created_by, refs, headers,
              case when id is null and max_attempts is null and retry is null then '{"by_policy":true}' else retry end,
-             _now, coalesce(run_at, _now + delay_s * interval '1 second', _now)
+             _now, coalesce(run_at, _now + delay_s * interval '1 second', _now), key_value(key), key_terms(key)
       from input
       on conflict (id) do nothing
-      returning seq, id, queue, band, tenant, rank, due_at, type, timeout_s
+      returning seq, id, queue, band, tenant, rank, due_at, type, timeout_s, key, key_nth(key_terms, seq) as key_nth
     ), now_ready as (
       insert into ready (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped,
-        timeout_s)
-      select seq, queue, band, tenant, rank, due_at, type, 0, 0, 0, false, false, timeout_s from added
+        timeout_s, key, key_nth)
+      select seq, queue, band, tenant, rank, due_at, type, 0, 0, 0, false, false, timeout_s, key, key_nth from added
       where due_at <= _now
     ), later as (
       insert into scheduled (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect,
-        deduped, timeout_s, failed, since)
+        deduped, timeout_s, failed, since, key, key_nth)
       select seq, queue, band, tenant, rank, due_at, type, 0, 0, 0, false, false, timeout_s, false,
-             case when due_at not in (select i.run_at from input i where i.run_at is not null) then _now end
+             case when due_at not in (select i.run_at from input i where i.run_at is not null) then _now end, key,
+             key_nth
       from added
       where due_at > _now
     )

@@ -5,7 +5,7 @@ create or replace function specs(jobs json, _now timestamptz) returns table (
   ord bigint, id uuid, type text, tenant text, queue text, band smallint, rank smallint, payload json,
   payload_version integer, max_attempts integer, timeout_s double precision, category text, idempotency_key text,
   dedup_key text, deduped boolean, correlation_id text, parent_id uuid, created_by text, refs json, headers json,
-  retry json, due_at timestamptz
+  retry json, due_at timestamptz, key text, key_terms json
 )
 language sql stable
 begin atomic
@@ -17,21 +17,32 @@ begin atomic
          j.parent_id, j.created_by, j.refs, j.headers,
          case when j.id is null and j.max_attempts is null and j.retry is null then '{"by_policy":true}'
               else j.retry end,
-         coalesce(j.run_at, _now + j.delay_s * interval '1 second', _now)
+         coalesce(j.run_at, _now + j.delay_s * interval '1 second', _now), key_value(j.key), key_terms(j.key)
   from rows from (json_to_recordset(jobs) as (
     id uuid, type text, tenant text, queue text, priority smallint, priority_scope text, payload json,
     payload_text text, payload_version integer, max_attempts integer, timeout_s double precision, category text,
     idempotency_key text, dedup_key text, correlation_id text, parent_id uuid, created_by text, refs json,
-    headers json, retry json, run_at timestamptz, delay_s double precision)) with ordinality
+    headers json, retry json, run_at timestamptz, delay_s double precision, key json)) with ordinality
     as j (id, type, tenant, queue, priority, priority_scope, payload, payload_text, payload_version, max_attempts,
           timeout_s, category, idempotency_key, dedup_key, correlation_id, parent_id, created_by, refs, headers,
-          retry, run_at, delay_s, ord);
+          retry, run_at, delay_s, key, ord);
 end;
 
 -- fixed_instants: when jobs of a call are due that name the instant; delays are counted from the enqueue.
 create or replace function fixed_instants(jobs json) returns timestamptz[]
 language sql immutable
 return array(select run_at from json_to_recordset(jobs) as j (run_at timestamptz) where run_at is not null);
+
+-- free_keys: take back the keys that a job has taken which then is none.
+create or replace function free_keys(
+  _tenant text, _type text, _idempotency_key text, _dedup_key text, _seq bigint
+) returns void
+language sql
+set search_path from current
+begin atomic
+  delete from idempotency_key where tenant = _tenant and key = _idempotency_key and seq = _seq;
+  delete from dedup_key where tenant = _tenant and type = _type and key = _dedup_key and seq = _seq;
+end;
 
 -- enqueue_one_by_one: the careful path of enqueue_v1, for calls with keys, and for those that may have to be held or
 --         refused.
@@ -101,7 +112,7 @@ begin
         insert into dedup_key (tenant, type, key, seq) values (_j.tenant, _j.type, _j.dedup_key, _j.seq)
         on conflict do nothing;
         if not found then
-          delete from idempotency_key where tenant = _j.tenant and key = _j.idempotency_key and seq = _j.seq;
+          perform free_keys(_j.tenant, _j.type, _j.idempotency_key, null, _j.seq);
           select json_build_object('disposition', 'duplicate', 'id', o.id, 'seq', o.seq, 'key', 'dedup') into _one
           from dedup_key k join job o on o.seq = k.seq
           where k.tenant = _j.tenant and k.type = _j.type and k.key = _j.dedup_key and o.id <> _j.id;
@@ -109,16 +120,20 @@ begin
           continue;
         end if;
       end if;
+      _one := meet_key(_j.tenant, _j.key, _j.key_terms, _now);
+      if _one is not null then
+        perform free_keys(_j.tenant, _j.type, _j.idempotency_key, _j.dedup_key, _j.seq);
+        exit;
+      end if;
       insert into job (seq, id, type, tenant, queue, band, rank, payload, payload_version, max_attempts, timeout_s,
                        category, idempotency_key, dedup_key, correlation_id, parent_id, created_by, refs, headers,
-                       retry, enqueued_at, due_at)
+                       retry, enqueued_at, due_at, key, key_terms)
       values (_j.seq, _j.id, _j.type, _j.tenant, _j.queue, _j.band, _j.rank, _j.payload, _j.payload_version,
               _j.max_attempts, _j.timeout_s, _j.category, _j.idempotency_key, _j.dedup_key, _j.correlation_id,
-              _j.parent_id, _j.created_by, _j.refs, _j.headers, _j.retry, _now, _j.due_at)
+              _j.parent_id, _j.created_by, _j.refs, _j.headers, _j.retry, _now, _j.due_at, _j.key, _j.key_terms)
       on conflict (id) do nothing;
       if not found then
-        delete from idempotency_key where tenant = _j.tenant and key = _j.idempotency_key and seq = _j.seq;
-        delete from dedup_key where tenant = _j.tenant and type = _j.type and key = _j.dedup_key and seq = _j.seq;
+        perform free_keys(_j.tenant, _j.type, _j.idempotency_key, _j.dedup_key, _j.seq);
         continue;
       end if;
       if _groups is not null then
@@ -140,15 +155,16 @@ begin
         values (_j.seq, _j.queue, _j.band, _j.tenant, _j.rank, _j.due_at, _j.type, _j.deduped, _j.timeout_s);
       elsif _j.due_at <= _now then
         insert into ready (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped,
-          timeout_s)
+                           timeout_s, key, key_nth)
         values (_j.seq, _j.queue, _j.band, _j.tenant, _j.rank, _j.due_at, _j.type, 0, 0, 0, false, _j.deduped,
-          _j.timeout_s);
+                _j.timeout_s, _j.key, key_nth(_j.key_terms, _j.seq));
       else
         _fixed := coalesce(_fixed, fixed_instants(jobs));
         insert into scheduled (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect,
-          deduped, timeout_s, failed, since)
-        values (_j.seq, _j.queue, _j.band, _j.tenant, _j.rank, _j.due_at, _j.type, 0, 0, 0, false,
-          _j.deduped, _j.timeout_s, false, case when _j.due_at <> all(_fixed) then _now end);
+                               deduped, timeout_s, failed, since, key, key_nth)
+        values (_j.seq, _j.queue, _j.band, _j.tenant, _j.rank, _j.due_at, _j.type, 0, 0, 0, false, _j.deduped,
+                _j.timeout_s, false, case when _j.due_at <> all(_fixed) then _now end, _j.key,
+                key_nth(_j.key_terms, _j.seq));
       end if;
       _one := case when _hold then json_build_object('disposition', 'created', 'id', _j.id, 'seq', _j.seq, 'held', true)
                    else json_build_object('disposition', 'created', 'id', _j.id, 'seq', _j.seq) end;

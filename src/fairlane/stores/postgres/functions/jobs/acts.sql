@@ -4,7 +4,7 @@ create type withdrawn as (
   place text, queue text, band smallint, tenant text, rank smallint, due_at timestamptz, type text, attempt integer,
   attempts integer, crashes smallint, suspect boolean, deduped boolean, timeout_s double precision,
   worker uuid, leased_at timestamptz, deadline_at timestamptz, started_at timestamptz, cancel_requested_at timestamptz,
-  counted smallint
+  key text, key_nth bigint, placed boolean, counted smallint
 );
 
 -- withdraw: take an unfinished job out of its place, waiting for whoever is moving it; null when it is finished.
@@ -20,31 +20,36 @@ begin
   for _try in 1 .. 100 loop
     delete from ready where seq = _seq
     returning 'ready', queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped,
-      timeout_s into _w;
+              timeout_s, null, null, null, null, null, key, key_nth, placed into _w;
     exit when found;
     delete from scheduled where seq = _seq
     returning 'scheduled', queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped,
-      timeout_s into _w;
+              timeout_s, null, null, null, null, null, key, key_nth, placed into _w;
     exit when found;
     delete from held where seq = _seq
-    returning 'held', queue, band, tenant, rank, due_at, type, 0, 0, 0, false, deduped, timeout_s into _w;
+    returning 'held', queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped, timeout_s,
+              null, null, null, null, null, key, key_nth, false into _w;
     exit when found;
     if _from_lease then
       delete from lease where seq = _seq
       returning 'leased', queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped,
-                timeout_s, worker, leased_at, deadline_at, started_at, cancel_requested_at, counted into _w;
+                timeout_s, worker, leased_at, deadline_at, started_at, cancel_requested_at, key, key_nth, placed,
+                counted into _w;
       if _w.counted > 1 then
         perform wake_waiting();
         return _w;
       end if;
     else
       select 'leased', queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped, timeout_s,
-             worker, leased_at, deadline_at, started_at, cancel_requested_at into _w
+             worker, leased_at, deadline_at, started_at, cancel_requested_at, key, key_nth, placed into _w
       from lease where seq = _seq for update;
     end if;
     exit when found;
     exit when exists (select from done where seq = _seq);
   end loop;
+  if _w.placed and _w.place <> 'leased' then
+    perform knock_at(_w.tenant, _w.key), wake_waiting();
+  end if;
   return _w;
 end
 $$;
@@ -73,9 +78,10 @@ begin
     perform end_nodes(array[_seq], _now);
   end if;
   if _status = 'dead' then
-    insert into dead_letter (seq, reason, error_class, error_type, fingerprint, died_at)
+    insert into dead_letter (seq, reason, error_class, error_type, fingerprint, died_at, key)
     values (_seq, left(_message, 2000), _error_class, _error_type,
-            own_fingerprint(_w.type, _error_type), _now);
+            own_fingerprint(_w.type, _error_type), _now,
+            case when _w.placed and _w.key_nth is not null then _w.key end);
   end if;
 end
 $$;
@@ -178,9 +184,10 @@ begin
     values (_seq, _attempt, 'failed_by_hand', _w.worker, coalesce(_w.leased_at, _now), coalesce(_w.deadline_at, _now),
             _w.started_at, _now, _class, _type, _reason, _w.due_at);
     insert into scheduled (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped,
-      timeout_s, failed, since)
+      timeout_s, failed, since, key, key_nth, placed)
     values (_seq, _w.queue, _w.band, _w.tenant, _w.rank, _now + _retry_delay_s * interval '1 second', _w.type,
-            _attempt, _attempts, _w.crashes, false, _w.deduped, _w.timeout_s, true, _now);
+            _attempt, _attempts, _w.crashes, false, _w.deduped, _w.timeout_s, true, _now, _w.key, _w.key_nth,
+            coalesce(_w.placed and _w.key_nth is not null, false));
   else
     perform finish(_seq, _w, _status, _attempt, _attempts, 'failed_by_hand', _class, _type, _reason, _now);
   end if;

@@ -12,18 +12,20 @@ select
   coalesce(j.idempotency_key, j.id::text) as idempotency_key, j.dedup_key,
   coalesce(j.correlation_id, j.id::text) as correlation_id, j.parent_id, j.created_by,
   coalesce(flat(j.refs), '{}') as refs, coalesce(flat(j.headers), '{}') as headers,
-  coalesce(d.attempt, l.attempt, s.attempt, r.attempt, 0) as attempt,
-  coalesce(d.attempts, l.attempts, s.attempts, r.attempts, 0) as attempts,
-  coalesce(d.crashes, l.crashes, s.crashes, r.crashes, 0) as crashes, j.max_attempts, j.timeout_s, j.enqueued_at,
-  j.due_at as scheduled_at, coalesce(d.due_at, l.due_at, s.due_at, r.due_at, j.due_at) as run_at,
+  coalesce(d.attempt, l.attempt, s.attempt, r.attempt, h.attempt, 0) as attempt,
+  coalesce(d.attempts, l.attempts, s.attempts, r.attempts, h.attempts, 0) as attempts,
+  coalesce(d.crashes, l.crashes, s.crashes, r.crashes, h.crashes, 0) as crashes, j.max_attempts, j.timeout_s, j.enqueued_at,
+  j.due_at as scheduled_at,
+  coalesce(d.due_at, l.due_at, s.due_at, r.due_at, h.due_at, j.due_at) as run_at,
   coalesce(d.started_at, l.started_at) as started_at, d.finished_at, coalesce(d.worker, l.worker) as worker,
   l.cancel_requested_at is not null as cancel_requested, d.result::text as result,
   coalesce(d.error_class, e.error_class) as error_class, coalesce(d.error_type, e.error_type) as error_type,
   case when d.error_type is not null then d.error_message else e.error_message end as last_error,
-  case when d.error_type is not null then d.finished_at else e.ended_at end as last_error_at
+  case when d.error_type is not null then d.finished_at else e.ended_at end as last_error_at, j.key
 from job j
 left join ready r on r.seq = j.seq
 left join scheduled s on s.seq = j.seq
+left join held h on h.seq = j.seq
 left join lease l on l.seq = j.seq
 left join done d on d.seq = j.seq
 left join lateral (

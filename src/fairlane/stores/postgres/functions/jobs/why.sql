@@ -126,6 +126,9 @@ begin
       where w.expires_at > _now and (w.queues = '{}' or _j.queue = any(w.queues))
         and (w.types = '{}' or _j.type = any(w.types))),
     'suspect', coalesce(_r.suspect, (select s.suspect from scheduled s where s.seq = _j.seq), _l.suspect, false),
-    'worker_until', (select w.expires_at from worker w where w.id = _l.worker));
+    'worker_until', (select w.expires_at from worker w where w.id = _l.worker),
+    'key', case when _j.key is not null and _place not in ('completed', 'dead', 'cancelled')
+                then key_use(_j.tenant, _j.key) end,
+    'key_ahead', key_ahead(_j.seq));
 end
 $$;

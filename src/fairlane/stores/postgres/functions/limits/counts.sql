@@ -43,7 +43,8 @@ begin
     _n := _n + (select count(*) from (
       (select from scheduled s where s.tenant = _tenant and s.queue = _queue limit _limit)
       union all
-      (select from held h where _with_held and h.queue = _queue and h.tenant = _tenant limit _limit)
+      (select from held h
+       where (_with_held or h.key is not null) and h.queue = _queue and h.tenant = _tenant limit _limit)
     ) waiting);
   end if;
   return least(_limit, _n);

@@ -173,6 +173,9 @@ begin
   delete from limit_rule where (kind, name, queue) = (_new.kind, _new.name, _new.queue);
   insert into limit_rule values (_new.*);
   perform audit_limit('limit_set', _old, _new, _by, _notes, _now);
+  if _new.kind = 'key' then
+    perform hold_again(_new.name);
+  end if;
   perform wake_waiting();
   return limits(true);
 end
@@ -200,6 +203,10 @@ begin
   if is_said(_old) then
     perform audit_limit('limit_clear', _old, null, _by, _notes, now_of(_op));
   end if;
+  if _kind = 'key' then
+    perform count_from_now_on(null, null, null);  -- Turns that began before are over: none lets in by the old limit
+    perform hold_again(_name);
+  end if;
   perform wake_waiting();
   return limits(true);
 end
@@ -223,6 +230,9 @@ begin
   values (_limit->>'kind', _limit->>'name', coalesce(_limit->>'queue', ''), _limit, _by, _now, _until)
   on conflict (kind, name, queue) do update set paused_until = greatest(r.paused_until, excluded.paused_until)
   returning paused_until into _until;
+  if _op->>'kind' = 'key' then
+    perform hold_again(_op->>'name');
+  end if;
   return json_build_object('until', _until);
 end
 $$;

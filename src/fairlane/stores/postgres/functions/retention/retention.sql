@@ -115,7 +115,7 @@ begin
   delete from worker; delete from claim_made;
   delete from stat_minute; delete from stat_half_hour; delete from breaker; delete from schedule; delete from pause;
   delete from refusal; delete from workflow; delete from node; delete from gate; delete from tally;
-  delete from limit_rule; delete from counted; delete from rate_use; delete from tenant;
+  delete from limit_rule; delete from counted; delete from rate_use; delete from tenant; delete from knock;
   delete from credential; delete from duty; delete from alert; delete from silence;
   update rolled_up set seq = 0;
   update set_back set at = null, behind_s = 0, examined_to = null;

@@ -29,6 +29,7 @@ declare
   _queues      text[];
   _lines       claim_line[];
   _types       text[];
+  _rates       jsonb[];
   _tenants     text[];
   _counted     claim_limits_v2;
   _next        record;
@@ -93,25 +94,30 @@ begin
     returning r.*, _nth + coalesce(array_position(_tids, r.ctid), cardinality(_tids)) as nth
   ), leased as (
     insert into lease (seq, worker, claim_no, nth, lane, leased_at, started_at, deadline_at, queue, band, tenant, rank,
-                       due_at, type, attempt, attempts, crashes, suspect, deduped, timeout_s, counted)
+                       due_at, type, attempt, attempts, crashes, suspect, deduped, timeout_s, key, key_nth, placed,
+                       rates, counted)
     select seq, _worker, _claim_no, nth, _lane, _now, case when nth <= _start then _now end,
            _now + interval '1 second' * case when nth <= _start then 2 * coalesce(timeout_s, _timeout_s)
                                              else _start_by_s end,
-           queue, band, tenant, rank, due_at, type, attempt + 1, attempts, crashes, suspect, deduped, timeout_s,
-           case when not _is_counted then 0
+           queue, band, tenant, rank, due_at, type, attempt + 1, attempts, crashes, suspect, deduped, timeout_s, key,
+           key_nth, placed, rates, case when not _is_counted then 0
                 when type = any(_counted.counted_types) or queue = any(_counted.counted_queues) then 3
                 else _counted.counted end
     from gone
-    returning seq, nth, queue, band, tenant, rank, due_at, type
+    returning seq, nth, queue, band, tenant, rank, due_at, type, rates
   )
   select array_agg((l.queue, l.band, l.tenant, l.rank, l.due_at, l.seq, 0, null, null, null, true, false)::claim_line
                    order by l.nth),
-         p.seqs || array_agg(l.seq), case when (p.limits).limited then array_agg(l.type) end
-  into _lines, p.seqs, _types
+         p.seqs || array_agg(l.seq), case when (p.limits).limited then array_agg(l.type) end,
+         array_agg(l.rates) filter (where l.rates is not null)
+  into _lines, p.seqs, _types, _rates
   from leased l;
   if _lines is null then
     fits := _head.queue is null;  -- others were faster: of many there are more
     return;
+  end if;
+  if _rates is not null then
+    perform use_rates(_rates, _claim_no, _now);
   end if;
   if _types is not null then
     p.limits := with_less_room(p.limits, _lines, _types);

@@ -16,12 +16,13 @@ begin
   ), moved as (
     delete from scheduled s using due where s.ctid = due.tid
     returning s.seq, s.queue, s.band, s.tenant, s.rank, s.due_at, s.type, s.attempt, s.attempts, s.crashes, s.suspect,
-      s.deduped, s.timeout_s, s.put_off
+      s.deduped, s.timeout_s, s.put_off, s.key, s.key_nth
+  ), now_ready as (
+    insert into ready (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped,
+      timeout_s, put_off, key, key_nth)
+    select * from moved
   )
-  insert into ready (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped,
-    timeout_s, put_off)
-  select * from moved;
-  get diagnostics _count = row_count;
+  select count(*) into _count from moved;
   return _count;
 end
 $$;

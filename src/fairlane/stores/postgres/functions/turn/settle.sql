@@ -99,8 +99,8 @@ begin
     from ended_here
   ), gone as (
     select seq, queue, band, tenant, rank, due_at, type, attempt, worker, leased_at, deadline_at, suspect, deduped,
-           timeout_s, kind, recorded, result, delay_s, suspension, reason, crashed, charged, counted, rates, ended_at,
-           began_at, named_claim, coalesce(status, given_up) as status, coalesce(given_up, outcome) as outcome,
+           timeout_s, key, key_nth, placed and key_nth is not null as keeps_place, kind, recorded, result, delay_s,
+           suspension, reason, crashed, charged, counted, rates, ended_at, began_at, named_claim, coalesce(status, given_up) as status, coalesce(given_up, outcome) as outcome,
            recorded or (kind = 'snoozed' and failure is not null and put_off_at is null) as kept,
            not recorded or (kind = 'released' and began_at is null) as is_unused,
            case kind when 'crashed' then own_failure(type, crashed, status = 'dead') else failure end as failure
@@ -120,21 +120,21 @@ begin
     from gone where status is null and kept
   ), later as (
     insert into scheduled (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped,
-      timeout_s, failed, put_off, since)
+                           timeout_s, failed, put_off, since, key, key_nth, placed)
     select seq, queue, band, tenant, rank, _now + delay_s * interval '1 second', type, attempt, charged, crashed,
            suspect and not recorded, deduped, timeout_s, kind = 'retried', kind = 'snoozed' and failure is not null,
-           _now
+           _now, key, key_nth, keeps_place
     from gone where status is null and kind in ('retried', 'snoozed')
   ), given_back as (
     insert into ready (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped,
-      timeout_s)
+      timeout_s, key, key_nth)
     select seq, queue, band, tenant, rank, due_at, type, attempt, charged, crashed,
-           suspect or kind = 'crashed', deduped, timeout_s
+           suspect or kind = 'crashed', deduped, timeout_s, key, key_nth
     from gone where status is null and kind in ('released', 'crashed')
   ), buried as (
-    insert into dead_letter (seq, reason, error_class, error_type, fingerprint, died_at)
-    select seq, left(failure->>'message', 2000),
-      failure->>'error_class', failure->>'error_type', failure->>'fingerprint', ended_at
+    insert into dead_letter (seq, reason, error_class, error_type, fingerprint, died_at, key)
+    select seq, left(failure->>'message', 2000), failure->>'error_class', failure->>'error_type',
+           failure->>'fingerprint', ended_at, case when keeps_place then key end
     from gone where status = 'dead'
   ), freed as (
     delete from dedup_key k using gone g, job j

@@ -244,18 +244,20 @@ begin
     delete from ready r where r.ctid = any(_tids) returning r.ctid as tid, r.*
   ), leased as (
     insert into lease (seq, worker, claim_no, nth, lane, leased_at, started_at, deadline_at, queue, band, tenant, rank,
-                       due_at, type, attempt, attempts, crashes, suspect, deduped, timeout_s, counted, rates)
+                       due_at, type, attempt, attempts, crashes, suspect, deduped, timeout_s, key, key_nth, placed,
+                       counted, rates)
     select seq, _worker, _claim_no, nth, _lane, _now, case when nth <= _start then _now end,
            _now + interval '1 second' * case when nth <= _start then 2 * coalesce(timeout_s, _c.timeout_s)
                                              else _c.start_by_s end,
-           queue, band, tenant, rank, due_at, type, attempt + 1, attempts, crashes, suspect, deduped, timeout_s,
-           case when _counted is null then 0
+           queue, band, tenant, rank, due_at, type, attempt + 1, attempts, crashes, suspect, deduped, timeout_s, key,
+           key_nth, placed, case when _counted is null then 0
                 when type = any(_l.counted_types) or queue = any(_l.counted_queues) then 3 else _counted end,
-           rates
+           case when rates is null then line_rates else rates || coalesce(line_rates, '[]') end
     from (
       select g.*, _nth + r.nth as nth,
              case when _by_type is null then _rates[_of[r.nth]]
-                  else nullif(coalesce(_rates[_of[r.nth]], '[]') || coalesce(_by_type->g.type, '[]'), '[]') end as rates
+                  else nullif(coalesce(_rates[_of[r.nth]], '[]') || coalesce(_by_type->g.type, '[]'), '[]')
+                  end as line_rates
       from gone g join unnest(_tids) with ordinality as r (tid, nth) on r.tid = g.tid
     ) g
     returning lease.seq, lease.rates

@@ -53,14 +53,14 @@ begin
     from worded where became = 'ready'
   ), back as (
     insert into ready (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped,
-      timeout_s)
+      timeout_s, key, key_nth)
     select seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashed,
-           suspect or (_cause = 'worker_gone' and started_at is not null), deduped, timeout_s
+           suspect or (_cause = 'worker_gone' and started_at is not null), deduped, timeout_s, key, key_nth
     from worded where became = 'ready'
   ), buried as (
-    insert into dead_letter (seq, reason, error_class, error_type, fingerprint, died_at)
-    select seq, error_message, error_class, error_type,
-           own_fingerprint(type, error_type), _now
+    insert into dead_letter (seq, reason, error_class, error_type, fingerprint, died_at, key)
+    select seq, error_message, error_class, error_type, own_fingerprint(type, error_type), _now,
+           case when placed and key_nth is not null then key end
     from worded where became = 'dead'
   ), freed as (
     delete from dedup_key k using worded w, job j

@@ -54,9 +54,11 @@ declare
   _paused     boolean;
   _ruled      boolean;
   _counted    boolean;
+  _knocked    boolean;  -- somebody may be let in at a key
   _due        timestamptz;
   _lapsed     boolean;
   _cancels    json;
+  _let_in     bigint[];
   _got        turn_claimed;
 begin
   -- A repetition may arrive while the call it repeats still runs: it waits, or both would claim and one batch be known
@@ -64,10 +66,8 @@ begin
   if wants is not null and pg_advisory_xact_lock(hashtextextended(_worker::text, _claim_no)) is null then
     null;
   end if;
-  if limits is not null then
-    _given := given_limits(limits);
-    if wants is not null then perform count_given(_given); end if;
-  end if;
+  if limits is not null then _given := given_limits(limits); end if;
+  if _given is not null and wants is not null then perform count_given(_given); end if;
   select w.expires_at > _now, w.waiting into _alive, _was from worker w where w.id = _worker for key share;
   if starts is not null then _unstarted := mark_started(_worker, starts, _now); end if;
   if _seqs is not null then
@@ -83,22 +83,23 @@ begin
   end if;
   -- After the lock on the worker's row: who counts or sets limits has waited for us, or we for them.
   select (select max(c.claim_no) from claim_made c where c.worker = _worker),
-         exists (select from pause), exists (select from limit_rule), exists (select from counted),
+         exists (select from pause), exists (select from limit_rule where kind <> 'key'), exists (select from counted),
+         exists (select from knock),
          (select s.due_at from scheduled s order by s.due_at limit 1),
          exists (select from worker w where w.expires_at <= _now),
-         (select json_agg(l.seq order by l.seq) from lease l
-          where l.worker = _worker and l.cancel_requested_at is not null)
-  into _last, _paused, _ruled, _counted, _due, _lapsed, _cancels;
+         cancels_of(_worker)
+  into _last, _paused, _ruled, _counted, _knocked, _due, _lapsed, _cancels;
   if _promote_limit > 0 and _due <= _now then
-    perform promote(_promote_limit, _now);
+    _knocked := promote(_promote_limit, _now) > 0 or _knocked;
     _due := (select s.due_at from scheduled s order by s.due_at limit 1);
   end if;
   if _reclaim_limit > 0 and (_lapsed or _ended is not null) then
     _reclaimed := reclaim_lapsed(_reclaim_limit, _now, _max_crashes);
     perform end_nodes(_ended || ended_of(_reclaimed::jsonb), _now);
-    _cancels := (select json_agg(l.seq order by l.seq) from lease l
-                 where l.worker = _worker and l.cancel_requested_at is not null);
+    _cancels := cancels_of(_worker);
+    _knocked := true;
   end if;
+  if _knocked then _let_in := let_in(_now); end if;
   if _alive and _was is distinct from _waiting then update worker set waiting = _waiting where id = _worker; end if;
   if _alive and wants is not null or _given is not null or _ruled then
     _got := claim_for_lanes(
@@ -109,6 +110,7 @@ begin
     perform note_claim(_worker, _claim_no, _last, case when _counted then _got.seqs end, cardinality(_freed));
   end if;
   if _freed is not null then perform wake_for_room(_freed, _got.seqs); end if;
+  if _let_in is not null and exists (select from ready where seq = any(_let_in)) then perform wake_waiting(); end if;
 
   answer := json_build_object(
     'now', _now, 'registered', coalesce(_alive, false),
@@ -122,7 +124,7 @@ begin
     'surveys', coalesce(array_to_json(_got.surveys), '[]'),
     'limited', coalesce(_got.limited, false),
     'held_back', coalesce(_got.held_back, false),
-    'limited_until', _got.until);
+    'limited_until', case when _knocked then least(_got.until, next_knock(_now)) else _got.until end);
   leased_at := coalesce(_got.leased_at, _now);
   return next;
   if _got.seqs is not null then
@@ -175,6 +177,14 @@ return case
     j.idempotency_key, j.correlation_id, j.parent_id, j.created_by, flat(j.refs), flat(j.headers),
     shallow(j.retry))::text
   end;
+
+-- cancels_of: the leases of a worker that are asked to cancel.
+-- uses:   lease_cancel
+create or replace function cancels_of(_worker uuid) returns json
+language sql stable
+begin atomic
+  select json_agg(l.seq order by l.seq) from lease l where l.worker = _worker and l.cancel_requested_at is not null;
+end;
 
 -- marks_json: marks as a Turn answers them.
 create or replace function marks_json(_marks claim_line[]) returns json

@@ -34,7 +34,8 @@ begin
     return json_build_object('count', 0);
   end if;
   while _left > 0 loop
-    select h.queue, h.tenant into _queue, _tenant from held h where (h.queue, h.tenant) > (_queue, _tenant)
+    select h.queue, h.tenant into _queue, _tenant from held h
+    where (h.queue, h.tenant) > (_queue, _tenant) and h.key is null
     order by h.queue, h.tenant limit 1;
     exit when not found;
     _room := (select t.waiting from tenant_terms(_tenant, _queue, _limits) t);
@@ -42,22 +43,26 @@ begin
     continue when _room <= 0;
     with freed as (
       delete from held h where h.seq = any(array(
-        select f.seq from held f where f.queue = _queue and f.tenant = _tenant order by f.seq limit least(_room, _left)
-        for update skip locked))
+        select f.seq from held f where f.queue = _queue and f.tenant = _tenant and f.key is null
+        order by f.seq limit least(_room, _left) for update skip locked))
       -- One that was due at its enqueue is due, also where that lies in the future: the clock was set back since.
-      returning h.*, h.due_at <= _now or h.due_at <= (select j.enqueued_at from job j where j.seq = h.seq) as is_due
+      returning h.*
+    ), placed as materialized (
+      select f.*, f.due_at <= _now or f.due_at <= j.enqueued_at as is_due, j.key as at_key,
+             key_nth(j.key_terms, j.seq) as nth
+      from freed f join job j on j.seq = f.seq
     ), due as (
       insert into ready (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped,
-        timeout_s)
-      select seq, queue, band, tenant, rank, least(due_at, _now), type, 0, 0, 0, false, deduped, timeout_s from freed
-      where is_due
+        timeout_s, key, key_nth)
+      select seq, queue, band, tenant, rank, least(due_at, _now), type, 0, 0, 0, false, deduped, timeout_s, at_key, nth
+      from placed where is_due
     ), later as (
       insert into scheduled (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect,
-        deduped, timeout_s, failed)
-      select seq, queue, band, tenant, rank, due_at, type, 0, 0, 0, false, deduped, timeout_s, false from freed
-      where not is_due
+        deduped, timeout_s, failed, key, key_nth)
+      select seq, queue, band, tenant, rank, due_at, type, 0, 0, 0, false, deduped, timeout_s, false, at_key, nth
+      from placed where not is_due
     )
-    select count(*), bool_or(is_due) into _moved, _due from freed;
+    select count(*), bool_or(is_due) into _moved, _due from placed;
     _left := _left - _moved;
     _woken := _woken or coalesce(_due, false);
   end loop;

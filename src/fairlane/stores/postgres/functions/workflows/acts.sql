@@ -33,23 +33,24 @@ begin
   with gone as (
     delete from ready r using node n
     where n.workflow = _workflow and r.seq = n.seq and (_patient or r.seq = any(_free))
-    returning r.seq, r.due_at, r.attempt, r.attempts, r.crashes
+    returning r.seq, r.due_at, r.attempt, r.attempts, r.crashes, r.tenant, r.key, r.placed
   ), written as (
     insert into done (seq, status, finished_at, due_at, attempt, attempts, crashes)
     select seq, 'cancelled', _now, due_at, attempt, attempts, crashes from gone
   )
-  select coalesce(array_agg(seq), '{}') into ended from gone;
+  select coalesce(array_agg(seq), '{}'), count(knock_at(tenant, key)) filter (where placed) into ended, asked from gone;
   _free := array(select s.seq from node n join scheduled s on s.seq = n.seq where n.workflow = _workflow
                  order by s.seq for update of s skip locked);
   with gone as (
     delete from scheduled s using node n
     where n.workflow = _workflow and s.seq = n.seq and (_patient or s.seq = any(_free))
-    returning s.seq, s.due_at, s.attempt, s.attempts, s.crashes
+    returning s.seq, s.due_at, s.attempt, s.attempts, s.crashes, s.tenant, s.key, s.placed
   ), written as (
     insert into done (seq, status, finished_at, due_at, attempt, attempts, crashes)
     select seq, 'cancelled', _now, due_at, attempt, attempts, crashes from gone
   )
-  select ended || coalesce(array_agg(seq), '{}') into ended from gone;
+  select ended || coalesce(array_agg(seq), '{}'), count(knock_at(tenant, key)) filter (where placed) into ended, asked
+  from gone;
   _free := array(select l.seq from node n join lease l on l.seq = n.seq where n.workflow = _workflow
                  order by l.seq for update of l skip locked);
   update lease l set cancel_requested_at = _now from node n
@@ -232,16 +233,18 @@ begin
     return workflow_act('not_allowed', _w.seq, 0);
   end;
   insert into job (seq, id, type, tenant, queue, band, rank, payload, payload_version, max_attempts, timeout_s,
-                   category, correlation_id, parent_id, created_by, refs, headers, retry, enqueued_at, due_at)
+                   category, correlation_id, parent_id, created_by, refs, headers, retry, enqueued_at, due_at, key,
+                   key_terms, key_order)
   select a.seq, a.id, j.type, j.tenant, j.queue, j.band, j.rank, j.payload, j.payload_version, j.max_attempts,
-         j.timeout_s, j.category, j.correlation_id, j.parent_id, _by, j.refs, j.headers, j.retry, _now, _now
+         j.timeout_s, j.category, j.correlation_id, j.parent_id, _by, j.refs, j.headers, j.retry, _now, _now, j.key,
+         j.key_terms, coalesce(j.key_order, j.seq)
   from unnest(_again) a join job j on j.seq = a.old;
   insert into step (seq, n, kind, name, key, attempt, at, ran_s, result, until, signal)
   select a.seq, s.n, s.kind, s.name, s.key, s.attempt, s.at, s.ran_s, s.result, s.until, s.signal
   from unnest(_again) a join step s on s.seq = a.old
   where not exists (select from done d where d.seq = a.old and d.status = 'completed');
   update dead_letter d set status = 'retried', closed_by = _by, closed_at = _now, notes = _op->>'notes',
-    reprocessed_as = a.id, reprocess_count = d.reprocess_count + 1
+    reprocessed_as = a.id, reprocess_count = d.reprocess_count + 1, key = null
   from unnest(_again) a where d.seq = a.old and d.status = 'pending_review';
   update node n set seq = a.seq, again = false, skipped = false
   from unnest(_again) a where n.workflow = _w.seq and n.n = a.n;
@@ -261,9 +264,9 @@ begin
     left join gate g on g.workflow = n.workflow and g.n = n.gate
   ), now_ready as (
     insert into ready (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped,
-      timeout_s)
+      timeout_s, key, key_nth)
     select seq, queue, band, tenant, rank, _now, type, exists (select from step s where s.seq = p.seq)::integer, 0, 0,
-           false, true, timeout_s
+           false, true, timeout_s, key, key_nth(key_terms, key_order)
     from placed p where free
   ), kept_back as (
     insert into held (seq, queue, band, tenant, rank, due_at, type, deduped, timeout_s)

@@ -41,23 +41,27 @@ begin
     from input i join shape s on s.ord = i.ord
   ), added as (
     insert into job (seq, id, type, tenant, queue, band, rank, payload, payload_version, max_attempts, timeout_s,
-                     category, correlation_id, parent_id, created_by, refs, headers, retry, enqueued_at, due_at)
+                     category, correlation_id, parent_id, created_by, refs, headers, retry, enqueued_at, due_at, key,
+                     key_terms)
     select seq, coalesce(id, gen_random_uuid()), type, tenant, queue, band, rank, payload, payload_version,
-           max_attempts, timeout_s, category, correlation_id, parent_id, created_by, refs, headers, retry, _now, due_at
+           max_attempts, timeout_s, category, correlation_id, parent_id, created_by, refs, headers, retry, _now, due_at,
+           key, key_terms
     from whole
   ), kept_back as (
     insert into held (seq, queue, band, tenant, rank, due_at, type, deduped, timeout_s)
     select seq, line, band, tenant, rank, due_at, type, true, timeout_s from whole where line is not null
   ), now_ready as (
     insert into ready (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped,
-      timeout_s)
-    select seq, queue, band, tenant, rank, due_at, type, 0, 0, 0, false, true, timeout_s from whole
+      timeout_s, key, key_nth)
+    select seq, queue, band, tenant, rank, due_at, type, 0, 0, 0, false, true, timeout_s, key, key_nth(key_terms, seq)
+    from whole
     where line is null and due_at <= _now
   ), later as (
     insert into scheduled (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped,
-      timeout_s, failed, since)
+      timeout_s, failed, since, key, key_nth)
     select seq, queue, band, tenant, rank, due_at, type, 0, 0, 0, false, true, timeout_s, false,
-           case when due_at <> all((select fixed_instants(_jobs))::timestamptz[]) then _now end
+           case when due_at <> all((select fixed_instants(_jobs))::timestamptz[]) then _now end, key,
+           key_nth(key_terms, seq)
     from whole
     where line is null and due_at > _now
   ), noded as (

@@ -200,18 +200,19 @@ begin
     ), placed as materialized (
       -- With steps of another job its attempts begin behind the first: that is how a worker knows of them.
       -- One that was due at its enqueue is due, also where that lies in the future: the clock was set back since.
-      select f.*, j.queue, f.due_at <= _now or j.due_at <= j.enqueued_at as is_due,
+      select f.*, j.queue, f.due_at <= _now or j.due_at <= j.enqueued_at as is_due, j.key,
+             key_nth(j.key_terms, coalesce(j.key_order, j.seq)) as key_nth,
              exists (select from step s where s.seq = f.seq)::integer as attempt
       from freed f join job j on j.seq = f.seq
     ), due as (
       insert into ready (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped,
-        timeout_s)
-      select seq, queue, band, tenant, rank, _now, type, attempt, 0, 0, false, deduped, timeout_s
+        timeout_s, key, key_nth)
+      select seq, queue, band, tenant, rank, _now, type, attempt, 0, 0, false, deduped, timeout_s, key, key_nth
       from placed where is_due
     ), later as (
       insert into scheduled (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect,
-        deduped, timeout_s, failed)
-      select seq, queue, band, tenant, rank, due_at, type, attempt, 0, 0, false, deduped, timeout_s, false
+        deduped, timeout_s, failed, key, key_nth)
+      select seq, queue, band, tenant, rank, due_at, type, attempt, 0, 0, false, deduped, timeout_s, false, key, key_nth
       from placed where not is_due
     ), figures as (
       select p.workflow, p.n >> 6 as n, count(*)::integer as count, bool_or(p.is_due) as due from placed p
