@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from fairlane.core.ids import JobId, Seq
+from fairlane.core.job_keys import JobKey
 from fairlane.core.ops import (
     ALL_TENANTS,
     Acknowledge,
@@ -19,10 +20,12 @@ from fairlane.core.ops import (
     Discard,
     Fail,
     ForceBreaker,
+    FreePlace,
     GetTenant,
     IssueCredential,
     ListBreakers,
     ListCredentials,
+    ListKeys,
     ListLimits,
     ListPauses,
     ListSchedules,
@@ -228,6 +231,14 @@ def _alert_silence(scene: Scene, name: str) -> Staged:
     return staged(scene, op, f"alert:{name}", _about(name, lambda store: store.run(look).silences), "alert_silence")
 
 
+def _place_free(scene: Scene, name: str) -> Staged:
+    [job, _] = [scene.put(queue=name, key=JobKey(value=name)).id for _ in range(2)]
+    scene.claim(scene.hire(), queues=(name,))
+    op, keys = FreePlace(scope=ALL_TENANTS, id=job, **BY), ListKeys(scope=ALL_TENANTS)
+    look = _about(name, lambda store: store.run(keys).keys)
+    return staged(scene, op, f"job:{job}", look, "job_place_free")
+
+
 ACTS: dict[str, Stage] = {
     "cancel": _on_a_waiting_job(Cancel, "job_cancel"),
     "cancel_running": _on_a_running_job(Cancel, "job_cancel"),
@@ -235,6 +246,7 @@ ACTS: dict[str, Stage] = {
     "fail_running": _on_a_running_job(Fail, "job_fail", reason="wrong"),
     "bury": _on_a_waiting_job(Bury, "job_bury", reason="never mind"),
     "reset": _on_a_running_job(Reset, "job_reset"),
+    "place_free": _place_free,
     "reprocess": _on_a_dead_letter(Reprocess, "job_dlq_reprocess_requested", "job_dlq_reprocess_success"),
     "discard": _on_a_dead_letter(Discard, "job_dlq_discard"),
     "resolve": _on_a_dead_letter(Resolve, "job_dlq_resolve"),

@@ -33,15 +33,17 @@ create or replace function fixed_instants(jobs json) returns timestamptz[]
 language sql immutable
 return array(select run_at from json_to_recordset(jobs) as j (run_at timestamptz) where run_at is not null);
 
--- free_keys: take back the keys that a job has taken which then is none.
+-- free_keys: take back the keys of a job that is not enqueued after all; true.
+-- uses:   idempotency_key_pkey, dedup_key_pkey
 create or replace function free_keys(
   _tenant text, _type text, _idempotency_key text, _dedup_key text, _seq bigint
-) returns void
+) returns boolean
 language sql
 set search_path from current
 begin atomic
   delete from idempotency_key where tenant = _tenant and key = _idempotency_key and seq = _seq;
   delete from dedup_key where tenant = _tenant and type = _type and key = _dedup_key and seq = _seq;
+  select true;
 end;
 
 -- enqueue_one_by_one: the careful path of enqueue_v1, for calls with keys, and for those that may have to be held or
@@ -121,10 +123,7 @@ begin
         end if;
       end if;
       _one := meet_key(_j.tenant, _j.key, _j.key_terms, _now);
-      if _one is not null then
-        perform free_keys(_j.tenant, _j.type, _j.idempotency_key, _j.dedup_key, _j.seq);
-        exit;
-      end if;
+      exit when _one is not null and free_keys(_j.tenant, _j.type, _j.idempotency_key, _j.dedup_key, _j.seq);
       insert into job (seq, id, type, tenant, queue, band, rank, payload, payload_version, max_attempts, timeout_s,
                        category, idempotency_key, dedup_key, correlation_id, parent_id, created_by, refs, headers,
                        retry, enqueued_at, due_at, key, key_terms)
@@ -132,10 +131,7 @@ begin
               _j.max_attempts, _j.timeout_s, _j.category, _j.idempotency_key, _j.dedup_key, _j.correlation_id,
               _j.parent_id, _j.created_by, _j.refs, _j.headers, _j.retry, _now, _j.due_at, _j.key, _j.key_terms)
       on conflict (id) do nothing;
-      if not found then
-        perform free_keys(_j.tenant, _j.type, _j.idempotency_key, _j.dedup_key, _j.seq);
-        continue;
-      end if;
+      continue when not found and free_keys(_j.tenant, _j.type, _j.idempotency_key, _j.dedup_key, _j.seq);
       if _groups is not null then
         _g := (
           select g.ordinality from unnest(_groups) with ordinality g

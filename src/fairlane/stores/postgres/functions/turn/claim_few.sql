@@ -116,12 +116,8 @@ begin
     fits := _head.queue is null;  -- others were faster: of many there are more
     return;
   end if;
-  if _rates is not null then
-    perform use_rates(_rates, _claim_no, _now);
-  end if;
-  if _types is not null then
-    p.limits := with_less_room(p.limits, _lines, _types);
-  end if;
+  if _rates is not null then perform use_rates(_rates, _claim_no, _now); end if;
+  if _types is not null then p.limits := with_less_room(p.limits, _lines, _types); end if;
   p.nth := _nth + _n;
   _n := cardinality(_lines);
   p.marks := case when _n = 1 then _lines else last_of_lines(_lines) end;

@@ -100,7 +100,8 @@ begin
   ), gone as (
     select seq, queue, band, tenant, rank, due_at, type, attempt, worker, leased_at, deadline_at, suspect, deduped,
            timeout_s, key, key_nth, placed and key_nth is not null as keeps_place, kind, recorded, result, delay_s,
-           suspension, reason, crashed, charged, counted, rates, ended_at, began_at, named_claim, coalesce(status, given_up) as status, coalesce(given_up, outcome) as outcome,
+           suspension, reason, crashed, charged, counted, rates, ended_at, began_at, named_claim, coalesce(status, given_up) as status,
+           coalesce(given_up, outcome) as outcome,
            recorded or (kind = 'snoozed' and failure is not null and put_off_at is null) as kept,
            not recorded or (kind = 'released' and began_at is null) as is_unused,
            case kind when 'crashed' then own_failure(type, crashed, status = 'dead') else failure end as failure

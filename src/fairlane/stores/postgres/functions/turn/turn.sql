@@ -41,14 +41,12 @@ as $$
 declare
   _now        timestamptz := instant_of(_at);
   _refused    json;
-  _unsettled  json;
-  _unstarted  json;
+  _unsettled  json; _unstarted json;
   _freed      freed_place[];
   _ended      bigint[];
   _moved      integer;  -- nodes that its ends let go
   _reclaimed  json;
-  _alive      boolean;
-  _was        boolean;  -- waiting
+  _alive      boolean; _was boolean;  -- waiting
   _given      limit_room[];
   _last       bigint;   -- this and what follows: one statement sees all that the common Turn needs to know
   _paused     boolean;
