@@ -241,8 +241,8 @@ class Waiting(Struct, frozen=True, kw_only=True):
     """Leased: when its worker counts as lost unless it renews."""
     key: KeyUse | None = None
     """Unfinished, and it has a key: how far that is used."""
-    key_ahead: int = 0
-    """Held at its key: jobs before it there."""
+    key_ahead: int | None = None
+    """Jobs before it at its key; None: it is not held there."""
 
 
 class Why(Op[Waiting | None], frozen=True, kw_only=True):

@@ -480,7 +480,16 @@ def test_why_names_the_place_in_the_line_and_the_holder(scene: Scene) -> None:
     assert [holder.id for holder in told.key.holders] == jobs[:1]
     told = scene.run(Why(scope=ALL_TENANTS, id=jobs[0]))
     assert told is not None
-    assert told.key_ahead == 0
+    assert told.key is not None
+    assert told.key_ahead is None
+
+
+def test_why_tells_a_job_held_for_its_tenants_room_from_one_held_at_its_key(scene: Scene) -> None:
+    full = (Limit(kind="tenant", name="acme", waiting=2, when_full="hold"),)
+    jobs = [scene.enqueue(scene.job(key=key(), tenant="acme"), limits=full).receipts[0].id for _ in range(3)]
+    got(scene)
+    told = [scene.run(Why(scope=ALL_TENANTS, id=job, limits=full)) for job in jobs[1:]]
+    assert [(one.place, one.key_ahead) for one in told if one is not None] == [("held", 0), ("held", None)]
 
 
 def test_a_job_shows_its_key(scene: Scene) -> None:
