@@ -77,6 +77,8 @@ class Limits:
     def _is_limited(self, op, now):
         force = self._in_force(op)
         for key in {*(limit.key for limit in op.limits), *self.limits}:
+            if key.kind == "key":
+                continue  # claims know nothing of it
             pause = force.paused_until(key)
             if force.running(key) is not None or force.rate(key) is not None or (pause and pause > now):
                 return True

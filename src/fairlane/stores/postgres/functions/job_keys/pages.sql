@@ -29,18 +29,18 @@ begin
 end
 $$;
 
--- key_ahead: how many are let in at its key before a held job.
+-- key_ahead: how many are let in at its key before a held job; null: it is not held there.
 -- uses:   held_key
 create or replace function key_ahead(_seq bigint) returns bigint
 language sql stable
 set search_path from current
 begin atomic
-  select count(*)
+  select case when count(m.seq) > 0 then count(h.seq) end
   from held m
-  join held h on h.tenant = m.tenant and h.key = m.key and case
+  left join held h on h.tenant = m.tenant and h.key = m.key and case
     when m.key_nth is not null then h.key_nth < m.key_nth
     else h.key_nth is not null or (h.band, h.rank, h.due_at, h.seq) < (m.band, m.rank, m.due_at, m.seq) end
-  where m.seq = _seq;
+  where m.seq = _seq and m.key is not null;
 end;
 
 -- list_keys_v1: the keys where most jobs are held.
