@@ -10,7 +10,7 @@ alter table scheduled add column key text collate "C", add column key_nth bigint
 alter table lease add column key text collate "C", add column key_nth bigint,
   add column placed boolean not null default false;
 -- A dead letter with a key has kept the place there.
-alter table dead_letter add column key text collate "C";
+alter table dead_letter add column tenant text collate "C", add column key text collate "C";
 -- With a key: at that; without one: for its tenant's room, or a node for its parents.
 alter table held add column key text collate "C", add column key_nth bigint,
   add column attempt integer not null default 0, add column attempts integer not null default 0,
@@ -20,18 +20,17 @@ alter table held add column key text collate "C", add column key_nth bigint,
 create index ready_key on ready (tenant, key) where key is not null;
 create index scheduled_key on scheduled (tenant, key) where key is not null;
 create index lease_key on lease (tenant, key) where key is not null;
-create index dead_letter_key on dead_letter (key) where key is not null;
+create index dead_letter_key on dead_letter (tenant, key) where key is not null;
 create index held_key on held (tenant, key, key_nth, band, rank, due_at, seq) where key is not null;
 
 -- Keys that somebody may be let in at, from `at` on. Many may say so at once, and none waits for another: a Turn looks
 -- at each such key once and removes what it has read.
 create table knock (
+  at      timestamptz not null,
   tenant  text collate "C" not null,
-  key     text collate "C" not null,
-  at      timestamptz not null
+  key     text collate "C" not null
 );
-create index knock_at on knock (at);
-create index knock_key on knock (tenant, key);
+create index knock_key on knock (at, tenant, key);
 
 alter table limit_rule drop constraint limit_rule_kind_check,
   add constraint limit_rule_kind_check check (kind in ('queue', 'tenant', 'type', 'named', 'key'));
@@ -39,27 +38,31 @@ alter table limit_rule drop constraint limit_rule_kind_check,
 -- hold_at_key: hold a job with a key at it, in place of making it ready: only let_in does that.
 create function hold_at_key() returns trigger
 language plpgsql
-set search_path from current
 as $$
 begin
   insert into held (seq, queue, band, tenant, rank, due_at, type, deduped, timeout_s, key, key_nth, attempt, attempts,
                     crashes, suspect, put_off)
   values (new.seq, new.queue, new.band, new.tenant, new.rank, new.due_at, new.type, new.deduped, new.timeout_s,
           new.key, new.key_nth, new.attempt, new.attempts, new.crashes, new.suspect, new.put_off);
-  perform knock_at(new.tenant, new.key);
+  insert into knock (at, tenant, key)
+  select '-infinity', new.tenant, new.key
+  where not exists (  -- once for each transaction
+    select from knock k where k.at = '-infinity' and k.tenant = new.tenant and k.key = new.key
+      and k.xmin = pg_current_xact_id()::xid);
   return null;
 end
 $$;
 create trigger hold_at_key before insert on ready for each row
   when (new.key is not null and not new.placed) execute function hold_at_key();
 
--- free_place: whatever ends a lease, its place at a key may be another's.
+-- free_place: whatever ends a lease, its place at a key may be that of another who is held there. Who comes later knocks.
 create function free_place() returns trigger
 language plpgsql
-set search_path from current
 as $$
 begin
-  perform knock_at(old.tenant, old.key);
+  if exists (select from held h where h.tenant = old.tenant and h.key = old.key) then
+    perform knock_at(old.tenant, old.key);
+  end if;
   return null;
 end
 $$;

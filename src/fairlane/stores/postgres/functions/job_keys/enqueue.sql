@@ -47,7 +47,9 @@ begin
       using errcode = 'invalid_parameter_value';
   end if;
   perform pg_advisory_xact_lock(limit_lock('key conflict', _tenant || chr(1) || _key));
-  _running := (select t.running from job_key_terms(_key, _terms) t);
+  _running := (
+    select t.running
+    from (select) d left join lateral key_rule(_key) l on true cross join lateral key_terms_in_force(_terms, l) t);
   _seqs := array(
     select seq from held where tenant = _tenant and key = _key
     union all select seq from scheduled where tenant = _tenant and key = _key

@@ -8,7 +8,7 @@ declare
   _first    bigint := (
     select h.seq from held h where h.tenant = _tenant and h.key = _key
     order by h.key_nth, h.band, h.rank, h.due_at, h.seq limit 1);
-  _holders  bigint[] := array(select seq from place_holders(_tenant, _key, 100000) order by seq);  -- COUNT_CAP
+  _holders  bigint[] := array(select seq from place_holders(_tenant, _key, 100000, true) order by seq);  -- COUNT_CAP
 begin
   if coalesce(_first, _holders[1]) is null then
     return null;
@@ -23,9 +23,10 @@ begin
       'holders', coalesce((
         select json_agg(json_build_object('id', o.id, 'seq', o.seq, 'type', o.type, 'state', p.state, 'since', p.since)
                         order by o.seq)
-        from place_holders(_tenant, _key, 100000) p join job o on o.seq = p.seq
+        from place_holders(_tenant, _key, 100000, true) p join job o on o.seq = p.seq
         where o.seq = any(_holders[:10])), '[]'))  -- HOLDERS_SHOWN
-    from job j cross join lateral job_key_terms(_key, j.key_terms) t where j.seq = coalesce(_first, _holders[1]));
+    from job j left join lateral key_rule(_key) l on true cross join lateral key_terms_in_force(j.key_terms, l) t
+    where j.seq = coalesce(_first, _holders[1]));
 end
 $$;
 

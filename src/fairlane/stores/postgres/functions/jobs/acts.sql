@@ -78,9 +78,9 @@ begin
     perform end_nodes(array[_seq], _now);
   end if;
   if _status = 'dead' then
-    insert into dead_letter (seq, reason, error_class, error_type, fingerprint, died_at, key)
+    insert into dead_letter (seq, reason, error_class, error_type, fingerprint, died_at, tenant, key)
     values (_seq, left(_message, 2000), _error_class, _error_type,
-            own_fingerprint(_w.type, _error_type), _now,
+            own_fingerprint(_w.type, _error_type), _now, _w.tenant,
             case when _w.placed and _w.key_nth is not null then _w.key end);
   end if;
 end

@@ -133,9 +133,9 @@ begin
            suspect or kind = 'crashed', deduped, timeout_s, key, key_nth
     from gone where status is null and kind in ('released', 'crashed')
   ), buried as (
-    insert into dead_letter (seq, reason, error_class, error_type, fingerprint, died_at, key)
+    insert into dead_letter (seq, reason, error_class, error_type, fingerprint, died_at, tenant, key)
     select seq, left(failure->>'message', 2000), failure->>'error_class', failure->>'error_type',
-           failure->>'fingerprint', ended_at, case when keeps_place then key end
+           failure->>'fingerprint', ended_at, tenant, case when keeps_place then key end
     from gone where status = 'dead'
   ), freed as (
     delete from dedup_key k using gone g, job j

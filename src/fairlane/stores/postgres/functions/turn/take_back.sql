@@ -58,8 +58,8 @@ begin
            suspect or (_cause = 'worker_gone' and started_at is not null), deduped, timeout_s, key, key_nth
     from worded where became = 'ready'
   ), buried as (
-    insert into dead_letter (seq, reason, error_class, error_type, fingerprint, died_at, key)
-    select seq, error_message, error_class, error_type, own_fingerprint(type, error_type), _now,
+    insert into dead_letter (seq, reason, error_class, error_type, fingerprint, died_at, tenant, key)
+    select seq, error_message, error_class, error_type, own_fingerprint(type, error_type), _now, tenant,
            case when placed and key_nth is not null then key end
     from worded where became = 'dead'
   ), freed as (
