@@ -17,7 +17,7 @@ from tests.isolation.house import House
 pytestmark = pytest.mark.requirement("I10")
 
 ROLES = tuple(Roles.prefixed("fairlane"))
-ENGINES_ALONE = {"credential"}
+ENGINES_ALONE = {"credential", "knock"}
 """Tables with a tenant that no tenant reads."""
 
 Ask = Callable[..., list[Any]]

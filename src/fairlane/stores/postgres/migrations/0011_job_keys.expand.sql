@@ -55,7 +55,7 @@ $$;
 create trigger hold_at_key before insert on ready for each row
   when (new.key is not null and not new.placed) execute function hold_at_key();
 
--- free_place: whatever ends a lease, its place at a key may be that of another who is held there. Who comes later knocks.
+-- free_place: whatever ends a lease, its place at a key may be that of another who is held there. Later ones knock.
 create function free_place() returns trigger
 language plpgsql
 as $$

@@ -71,7 +71,7 @@ end;
 create type later_knock as (tenant text, key text, at timestamptz);
 
 -- let_in: let jobs in that are held at keys which somebody has knocked at, after at most `_limit` knocks; returns who.
--- moves:  unhold held -> ready
+-- moves:  let_in held -> ready
 -- guard:  a lock on each key: one session counts its places at a time; where another does, the knock stays
 -- uses:   knock_key, held_key, job_pkey, limit_rule_pkey, see place_holders and uses_of; reads no more rows than the
 --         limits allow

@@ -1,6 +1,6 @@
 -- reset_v1: take a leased job from its worker by hand; it is ready again, uncharged.
 -- role:   api
--- moves:  reset leased -> ready | cancelled
+-- moves:  reset leased -> ready | held | cancelled
 -- guard:  a lease is there, and locked; from anywhere else: not allowed
 -- uses:   lease_pkey
 create or replace function reset_v1(_op json) returns json

@@ -1,5 +1,5 @@
 -- promote: make due scheduled jobs ready, earliest first, at most `_limit`; returns how many.
--- moves:  promote scheduled -> ready
+-- moves:  promote scheduled -> ready | held
 -- guard:  due_at <= now; a row another session is moving is passed over
 -- uses:   scheduled_due
 create or replace function promote(_limit integer, _now timestamptz) returns integer

@@ -51,7 +51,8 @@ $$;
 --         running limits; `ended`: jobs that may be nodes, for end_nodes. A Turn calls that once, for all: it locks
 --         gates before figures. (tests/faults/test_keys_in_opposite_order.py)
 -- moves:  complete leased -> completed, retry leased -> scheduled, snooze leased -> scheduled, die leased -> dead,
---         stop leased -> cancelled, release leased -> ready, reclaim leased -> ready | dead | cancelled (crashed)
+--         stop leased -> cancelled, release leased -> ready | held, reclaim leased -> ready | held | dead | cancelled
+--         (crashed)
 -- guard:  lease (seq, attempt, claim_no, worker) exists; an outcome recorded already under that attempt and worker is
 --         accepted again, and so is one of which nothing is to be recorded
 -- uses:   lease_pkey
@@ -100,8 +101,8 @@ begin
   ), gone as (
     select seq, queue, band, tenant, rank, due_at, type, attempt, worker, leased_at, deadline_at, suspect, deduped,
            timeout_s, key, key_nth, placed and key_nth is not null as keeps_place, kind, recorded, result, delay_s,
-           suspension, reason, crashed, charged, counted, rates, ended_at, began_at, named_claim, coalesce(status, given_up) as status,
-           coalesce(given_up, outcome) as outcome,
+           suspension, reason, crashed, charged, counted, rates, ended_at, began_at, named_claim,
+           coalesce(status, given_up) as status, coalesce(given_up, outcome) as outcome,
            recorded or (kind = 'snoozed' and failure is not null and put_off_at is null) as kept,
            not recorded or (kind = 'released' and began_at is null) as is_unused,
            case kind when 'crashed' then own_failure(type, crashed, status = 'dead') else failure end as failure

@@ -1,6 +1,6 @@
 -- take_back: end leases from outside, each by its cause; the caller has locked them, and calls end_nodes(ended_of(…))
 --         once for all that it has ended: a second time would lock gates behind figures.
--- moves:  reclaim leased -> ready | dead | cancelled
+-- moves:  reclaim leased -> ready | held | dead | cancelled
 -- guard:  the caller selected these leases `for update`
 -- uses:   lease_pkey
 --
