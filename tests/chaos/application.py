@@ -52,6 +52,21 @@ def sharing_too(seconds: float) -> None:
         time.sleep(seconds)
 
 
+@app.task(name="chaos.keyed", timeout=60, key=lambda **_: "chaos:shared", running=PLACES["key"])
+async def keyed(seconds: float) -> None:
+    with recorded():
+        await asyncio.sleep(seconds)
+
+
+@app.task(name="chaos.ordered", timeout=60, retry=AGAIN, key=lambda **_: "chaos-order:one", ordered=True)
+def ordered(seconds: float, times: int = 0) -> None:
+    """Fails in the first so many attempts: its turn is over when it has ended for good."""
+    with recorded():
+        time.sleep(seconds)
+        if current_job().attempts < times:
+            raise ConnectionError("the other side is away")
+
+
 @app.task(name="chaos.crash", timeout=60)
 async def crash(how: str, times: int) -> None:
     """End this process in the first so many attempts."""

@@ -22,7 +22,7 @@ from tests.chaos.application import TENANT_LIMIT, app
 from tests.chaos.feeder import MAY_DIE, Feeder
 from tests.chaos.hosts import Host, halt, send, writer_of
 from tests.chaos.recorder import LIMITED_TYPE, PLACES, Records
-from tests.chaos.verdict import Halt, State, Stretch, longest_stops, meetings
+from tests.chaos.verdict import Halt, State, Stretch, longest_stops, meetings, out_of_turn
 from tests.faults.places import Place, ValkeyPlace
 from tests.servers.proxy import Proxy
 from tests.worker.foreman.crew import Crew
@@ -123,6 +123,7 @@ class Chaos:
         figures.wrong += meetings(self._records.all, self._halts, LEASE_S)
         jobs = self._all_jobs()
         figures.wrong += self._losses(jobs, feeder, ended) + self._firings(jobs, seconds)
+        figures.wrong += out_of_turn(self._records.all, {key: job.seq for key, job in jobs.items()})
         figures.wrong += [f"a foreman ended with {code}" for host in self._hosts if (code := host.foreman.stop())]
         return figures
 

@@ -59,7 +59,7 @@ class Feeder:
     def _feed(self, waiting: Counter[str]) -> None:
         plain = [self._plain() for _ in range(min(20, WAITING - waiting["plain"]))]
         self._enqueue("plain", "completed", plain)
-        for kind in ("limited", "small", "sharing"):
+        for kind in ("limited", "small", "sharing", "keyed", "ordered"):
             if waiting[kind] < WAITING_EACH / 2:
                 self._enqueue(kind, "completed", [self._other(kind) for _ in range(WAITING_EACH // 2)])
         for kind in ("alone", "delayed"):
@@ -78,6 +78,10 @@ class Feeder:
             return self._task(LIMITED_TYPE.partition(".")[2], self._tenant()).bind(self._s())
         if kind == "small":
             return self._task(self._chance.choice(("work", "block")), LIMITED_TENANT).bind(self._s())
+        if kind == "keyed":
+            return self._task("keyed", "keeper").bind(self._s())
+        if kind == "ordered":
+            return self._task("ordered", "keeper").bind(self._s(), int(self._chance.random() < 0.05))
         if kind == "sharing":
             return self._task(self._chance.choice(SHARING_TYPES).partition(".")[2], self._tenant()).bind(self._s())
         if kind == "alone":

@@ -19,10 +19,12 @@ from typing import NamedTuple
 
 from fairlane import current_job
 
-PLACES = {"type": 3, "named": 2, "tenant": 2}
+PLACES = {"type": 3, "named": 2, "tenant": 2, "key": 2, "order": 1}
 """How many jobs may run at once under each limit, by its kind."""
 LIMITED_TYPE, LIMITED_TENANT = "chaos.limited", "small"
 SHARING_TYPES = ("chaos.sharing", "chaos.sharing_too")
+KEYED_TYPES = {"chaos.keyed": "key", "chaos.ordered": "order"}
+"""By task: the limit that its key is."""
 _FIRST_PLACE = {kind: 100 * number for number, kind in enumerate(PLACES, 1)}
 _FIRST_JOB = 1 << 20
 
@@ -130,6 +132,8 @@ def _limit_kind() -> str | None:
         return "type"
     if job.type in SHARING_TYPES:
         return "named"
+    if job.type in KEYED_TYPES:
+        return KEYED_TYPES[job.type]
     return "tenant" if job.tenant == LIMITED_TENANT else None
 
 

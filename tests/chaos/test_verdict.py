@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.chaos.hosts import writer_of
 from tests.chaos.recorder import Locks, Record, Records
-from tests.chaos.verdict import Halt, Stretch, longest_stops, meetings
+from tests.chaos.verdict import Halt, Stretch, longest_stops, meetings, out_of_turn
 
 ROOT = Path(__file__).parents[2]
 LEASE_S = 6.0
@@ -92,3 +92,16 @@ def test_the_longest_stop_is_that_of_its_state() -> None:
         "away": (10, 30),
         "starting": (30, 33),
     }
+
+
+def test_an_ordered_job_that_begins_before_its_turn_is_found() -> None:
+    first = [record("began", 1.0, job="a", limit="order"), record("left", 2.0, job="a", limit="order")]
+    second = [record("began", 5.0, job="b", limit="order"), record("ended", 6.0, job="b", limit="order")]
+    again = [
+        record("began", 3.0, job="a", attempt=2, limit="order"),
+        record("ended", 4.0, job="a", attempt=2, limit="order"),
+    ]
+    assert out_of_turn([*first, *again, *second], {"a": 1, "b": 2}) == []
+    late = [one._replace(at_s=one.at_s + 2.5) for one in again]
+    [found] = out_of_turn([*first, second[0], *late, second[1]], {"a": 1, "b": 2})
+    assert "job 2 began in order before 1 had ended" in found

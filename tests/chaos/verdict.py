@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
@@ -57,6 +57,21 @@ def meetings(records: Sequence[Record], halts: Sequence[Halt], lease_s: float) -
             if not any(_slept(other, record.at_s, halts, lease_s) for other in others):
                 found.append(f"{record} while these had not ended: {others}")
     return found
+
+
+def out_of_turn(records: Iterable[Record], numbers: Mapping[str, int]) -> list[str]:
+    """Ordered jobs that began before one had ended that was enqueued before them."""
+    ended = {record.job: record.at_s for record in records if record.event == "ended"}
+    began: dict[str, float] = {}
+    for record in records:
+        if record.limit == "order" and record.event == "began" and record.job in numbers:
+            began.setdefault(record.job, record.at_s)
+    turns = sorted(began, key=numbers.__getitem__)
+    return [
+        f"job {numbers[later]} began in order before {numbers[former]} had ended"
+        for former, later in pairwise(turns)
+        if former in ended and began[later] < ended[former]
+    ]
 
 
 def longest_stops(records: Iterable[Record], stretches: Sequence[Stretch]) -> dict[State, Stretch]:
