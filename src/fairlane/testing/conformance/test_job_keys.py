@@ -12,6 +12,7 @@ from fairlane.core.job_keys import JobKey, OnConflict
 from fairlane.core.limits import NO_LIMIT, Limit, Rate
 from fairlane.core.ops import (
     ALL_TENANTS,
+    BringBack,
     FreePlace,
     JobAct,
     KeyUse,
@@ -296,6 +297,20 @@ def test_a_turn_says_when_a_rate_lets_the_next_one_in(scene: Scene) -> None:
     worker = scene.hire(6000)
     scene.claim(worker, 9)
     assert scene.turn(worker, wanting(9)).limited_until == scene.at(10)
+
+
+def test_a_clock_that_is_set_back_lets_the_next_one_in_after_a_period(scene: Scene) -> None:
+    jobs = put(scene, 2, key(running=NO_LIMIT, rate=Rate(1, 10.0)))
+    worker = scene.hire(6000)
+    scene.later(3600)
+    assert ids(scene.claim(worker, 9)) == jobs[:1]
+    assert scene.claim(worker, 9) == ()
+    scene.now = scene.at(-3600)
+    scene.run(BringBack(behind_s=3600.0))
+    scene.later(9.9)
+    assert scene.claim(worker, 9) == ()
+    scene.later(0.1)
+    assert ids(scene.claim(worker, 9)) == jobs[1:]
 
 
 # What people set.

@@ -21,6 +21,7 @@ create index ready_key on ready (tenant, key) where key is not null;
 create index scheduled_key on scheduled (tenant, key) where key is not null;
 create index lease_key on lease (tenant, key) where key is not null;
 create index dead_letter_key on dead_letter (tenant, key) where key is not null;
+create index held_room on held (queue, tenant, seq) where key is null;
 create index held_key on held (tenant, key, key_nth, band, rank, due_at, seq) where key is not null;
 
 -- Keys that somebody may be let in at, from `at` on. Many may say so at once, and none waits for another: a Turn looks

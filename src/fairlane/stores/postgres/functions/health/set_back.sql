@@ -94,6 +94,7 @@ begin
       updated_at = least(updated_at, _now)
   where updated_at > _now;
   update limit_rule set paused_until = null where paused_until > _now;
+  update knock set at = '-infinity' where at > _now;
   with late as (
     delete from rate_use where at > _now returning kind, name, queue, n
   )

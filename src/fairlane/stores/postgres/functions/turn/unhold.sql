@@ -2,7 +2,7 @@
 -- role:   worker
 -- moves:  unhold held -> ready, unhold held -> scheduled
 -- guard:  one call at a time: two would both count the same room
--- uses:   held_line, see count_waiting
+-- uses:   held_room, see count_waiting
 create or replace function unhold_v1(_op json) returns json
 language plpgsql
 set search_path from current
