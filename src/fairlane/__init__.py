@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from fairlane.core.clock import FakeClock as FakeClock
     from fairlane.core.ids import SYSTEM as SYSTEM
     from fairlane.core.job import Attempt as Attempt, DeadLetter as DeadLetter, Job as Job
+    from fairlane.core.job_keys import JobKey as JobKey
     from fairlane.core.limits import Limit as Limit, Rate as Rate
     from fairlane.core.ops.jobs import JobDetail as JobDetail
     from fairlane.core.payload.validator import PayloadValidator as PayloadValidator
@@ -132,6 +133,7 @@ _HOMES = {
     "fairlane.core.clock": "FakeClock",
     "fairlane.core.ids": "SYSTEM",
     "fairlane.core.job": "Attempt DeadLetter Job",
+    "fairlane.core.job_keys": "JobKey",
     "fairlane.core.limits": "Limit Rate",
     "fairlane.core.ops.jobs": "JobDetail",
     "fairlane.core.payload.validator": "PayloadValidator",

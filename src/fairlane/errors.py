@@ -156,9 +156,11 @@ class AddressRefused(BadInput):
 
 
 class DuplicateJob(FairlaneError):
-    def __init__(self, existing_id: object, key: str) -> None:
+    def __init__(self, existing_id: object, key: str, value: str | None = None) -> None:
+        """`value`: of the job's own key, where that has no place."""
         self.existing_id, self.key = existing_id, key
-        super().__init__(f"a job with this {key} key is there already: {existing_id}; nothing was enqueued")
+        which = f"this {key} key" if value is None else f"the key {shown(value)}"
+        super().__init__(f"a job with {which} is there already: {existing_id}; nothing was enqueued")
 
 
 class IdConflict(FairlaneError):

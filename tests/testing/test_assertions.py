@@ -54,9 +54,14 @@ def test_arguments_and_options_are_matched(shop: Shop) -> None:
     ):
         assert enqueued(shop.welcome, **expected) == []
         assert_nothing_enqueued(shop.welcome, **expected)
+    shop.welcome.using(key="user:7", ordered=True, timeout=5).enqueue(9)
+    assert "key=user:7" in str(assert_enqueued(shop.welcome.using(key="user:7", ordered=True, timeout=5), user_id=9))
+    assert assert_enqueued(shop.welcome, key="user:7").args == {"user_id": 9}
+    assert [each.args["user_id"] for each in enqueued(shop.welcome.using(key=None))] == [7]
+    assert_nothing_enqueued(shop.welcome, key="user:8")
     shop.welcome.using(run_at=AT).enqueue(8)
     assert_enqueued(shop.welcome, run_at=AT, user_id=8)
-    assert [each.args["user_id"] for each in enqueued()] == [7, 8]
+    assert [each.args["user_id"] for each in enqueued()] == [7, 9, 8]
 
 
 def test_values_are_compared_as_json_carries_them(shop: Shop) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import Any, assert_type
+from typing import Any, Literal, assert_type
 from uuid import UUID
 
 from fairlane import (
@@ -19,6 +19,7 @@ from fairlane import (
     Fairlane,
     Handle,
     Job,
+    JobKey,
     NodeRef,
     QueuePolicy,
     Retry,
@@ -71,6 +72,24 @@ async def send(user_id: int, *, subject: str = "") -> list[str]:
 
 @app.task(name="tidy", errors={OSError: "transient"}, required=("age",), priority="low")
 def tidy(age: int | None = None) -> None: ...
+
+
+@app.task(key="customer_id", running=3, rate="10/s", on_conflict="discard")
+def sync(customer_id: int) -> int:
+    return customer_id
+
+
+@app.task(key=lambda shop, **_: f"shop:{shop}", ordered=True)
+async def push(shop: str, item: int) -> None: ...
+
+
+app.task(key=("a", "b"))(add)
+assert_type(sync.using(key="import:42", ordered=False, on_conflict="replace").enqueue(1), Handle[int])
+assert_type(sync.using(key=None).using(key=JobKey(value="import:42", running=2)).bind(1), Bound[int])
+assert_type(app.limits.keys(name="customer")[0].holders[0].state, Literal["ready", "scheduled", "leased", "dead"])
+assert_type(app.jobs.free_place("id", by="ada"), Job)
+app.limits.set(key="customer", running=2)
+app.tasks.enqueue("sync", {"customer_id": 1}, key="import:42")
 
 
 assert_type(add(1), int)

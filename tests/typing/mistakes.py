@@ -37,6 +37,11 @@ Fairlane("memory://", colour="red")  # E: unknown setting
 Fairlane("memory://", queues={"mail": 3})  # E: a queue is a policy or a table
 Fairlane("memory://", queues=["mail"])  # E: queues are a table
 Retry(attempts=3)  # E: unknown figure
+add.using(key=42)  # E: a key is text
+add.using(on_conflict="drop")  # E: not a policy
+app.task(key=42)  # E: a key is made of parameters
+app.task(key="a", ordered="yes")  # E: ill-typed order
+app.limits.keys(limit="10")  # E: ill-typed limit
 add.delay(1)  # E: what other systems call it
 add.bind(1).enqueue()  # E: a call is enqueued with others
 app.enqueue(add)  # E: a task enqueues itself

@@ -46,12 +46,13 @@ class Signature(Generic[R]):
                     "parameters with names of their own: a job's arguments are stored by name",
                 )
         self.names = tuple(parameter.name for parameter in parameters)
+        self.defaults = {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty}
         if is_batch and (len(self.names) != 1 or next(iter(parameters)).default is not inspect.Parameter.empty):
             expected = "one parameter, without a default: the list of what each job has as its argument"
             raise InvalidOption(f'parameters of batch task "{task}"', str(self._signature), expected)
         self._known = frozenset(self.names)
         self._positional = tuple(p.name for p in parameters if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        self._needed = frozenset(p.name for p in parameters if p.default is inspect.Parameter.empty)
+        self._needed = self._known - self.defaults.keys()
         self.needs_all = self._needed == self._known
         self._arguments: msgspec.json.Decoder[Any] | None = None
         self._all: Callable[[bytes], list[Any]] | None = None

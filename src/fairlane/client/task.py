@@ -22,6 +22,7 @@ from fairlane.client.hooks import HookDecorators, Hooks
 from fairlane.client.signature import Signature, read_batch
 from fairlane.core.error_classes import Classifier
 from fairlane.core.job import DEFAULT_PRIORITY, ErrorClass, Lease
+from fairlane.core.job_keys import KeyParts, KeyRule, OnConflict
 from fairlane.core.limits import read_rate
 from fairlane.core.names import check_queue_name, check_task_name
 from fairlane.core.payload.codec import Upcast, Upcasters, check_version, decode, encode, is_plain
@@ -65,10 +66,16 @@ class TaskOptions(TypedDict, total=False):
     sensitive: SensitivePolicy
     breaker: str | Breaker
     """The breaker of what the task calls: while it is open, jobs are snoozed instead of run."""
+    key: KeyParts
+    """The jobs of one key wait for each other: a parameter's name, several, or a function of the arguments."""
+    ordered: bool
+    """With `key`: its jobs run one after the other, as they were enqueued; a retry or a dead letter holds the rest."""
+    on_conflict: OnConflict
+    """With `key`: what a further job does while there is no place: waits, is discarded, or replaces the others."""
     running: int
-    """How many of its jobs run at once, over all workers."""
+    """How many of its jobs run at once, over all workers; with `key`: of each key, 1 unless said."""
     rate: RateLike
-    """How many start in a span, over all workers: `"50/min"`."""
+    """How many start in a span, over all workers: `"50/min"`; with `key`: of each key."""
     limit: str | NamedLimit | tuple[str | NamedLimit, ...]
     """Limits it shares with other tasks: names, or what `app.limits.declare(…)` returned."""
     isolated: bool
@@ -150,6 +157,9 @@ class Definition(Generic[R]):
         self.breaker = breaker_named(given["breaker"]) if "breaker" in given else None
         self.running: int | None = given.get("running")
         self.rate = read_rate(f'rate of task "{self.name}"', given["rate"]) if "rate" in given else None
+        self.key = self._key_rule(given)
+        if self.key is not None:
+            self.running = self.rate = None  # of the task as a whole
         self.limits = limit_names(given["limit"]) if "limit" in given else ()
         self.isolated = bool(given.get("isolated", False))
         self.classifier = classifier.extended(given["errors"]) if given.get("errors") else classifier
@@ -190,6 +200,20 @@ class Definition(Generic[R]):
             return signature.read(bytes(encode(current, task=self.name, limits=self._payload_limits)))
         except InvalidPayload as error:
             raise UnreadablePayload(self.name, error.problems) from None
+
+    def _key_rule(self, given: Mapping[str, Any]) -> KeyRule | None:
+        terms = {option: given[option] for option in ("ordered", "on_conflict", "running") if option in given}
+        if "key" not in given:
+            for option in ("ordered", "on_conflict"):
+                if option in terms:
+                    raise InvalidOption(
+                        f'{option} of task "{self.name}"', terms[option], "key=…, too: whose line it is"
+                    )
+            return None
+        if inspect.iscoroutinefunction(given["key"]):
+            raise InvalidOption(f'key of task "{self.name}"', given["key"], "a plain function: an enqueue calls it")
+        terms["rate"] = self.rate
+        return KeyRule(self.name, given["key"], self.signature.names, self.signature.defaults, terms)
 
     def _arguments(self, option: str, names: Any) -> tuple[str, ...]:
         if isinstance(names, str) or not all(name in self.signature.names for name in names):
@@ -329,7 +353,7 @@ class Task(HookDecorators, Generic[P, R]):
 
     def using(self, **options: Unpack[EnqueueOptions]) -> Self:
         """The same task with enqueue options; further `using` calls add to them, None removes one."""
-        changed = self._options.changed(options, self._enqueuer.preparer.priorities)
+        changed = self._options.changed(options, self._enqueuer.preparer.priorities, self.definition.key)
         return type(self)(self.definition, self._enqueuer, changed)
 
     def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:

@@ -91,6 +91,9 @@ class Graph:
         for option in ("idempotency_key", "dedup_key", "conn"):
             if getattr(bound.options, option) is not None:
                 raise InvalidOption(option, getattr(bound.options, option), "none on a node: give it to the workflow")
+        key = bound.options.key_terms(bound.definition.key)
+        if key is not None and key.on_conflict != "wait":
+            raise InvalidOption("on_conflict", key.on_conflict, '"wait" for a node or a job of a batch: others need it')
         waits_for = self._names_of(after)
         waits_for.update(dict.fromkeys(self._name_of(used) for used in result_names(bound.args)))
         name = self._new_name(function_of(bound)) if name is None else check_key("name", name)

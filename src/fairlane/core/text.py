@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
+from datetime import datetime
 
 INDENT = "    "
 
@@ -70,3 +71,11 @@ def _as_in_python(char: str) -> str:
 def _as_in_json(char: str) -> str:
     units = char.encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+
+
+def span_between(one: datetime, other: datetime) -> str:
+    """How far two instants are apart, roughly."""
+    s = abs((one - other).total_seconds())
+    if s < 60:
+        return f"{s:.1f} s"
+    return f"{s / 60:.0f} min" if s < 7200 else f"{s / 3600:.1f} h"

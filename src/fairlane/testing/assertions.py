@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
@@ -12,6 +11,7 @@ import msgspec
 from fairlane.client.enqueue.options import seconds
 from fairlane.client.task import Definition, Task
 from fairlane.core.job import Job, Status
+from fairlane.core.job_keys import NO_KEY, JobKey
 from fairlane.core.names import check_tenant
 from fairlane.core.payload.codec import encode_value
 from fairlane.errors import InvalidOption, nearest, shown
@@ -76,11 +76,17 @@ class CollectedJob(msgspec.Struct, frozen=True):
             about.append(f"delay={self.delay:g}")
         if job.idempotency_key != str(job.id):
             about.append(f"idempotency_key={job.idempotency_key}")
+        if job.key is not None:
+            about.append(f"key={job.key}")
         return f"{call}  {' '.join(about)} ({job.status})"
 
 
-OPTIONS = ("tenant", "queue", "priority", "delay", "run_at", "idempotency_key", "dedup_key", "correlation_id")
+OPTIONS = ("tenant", "queue", "priority", "delay", "run_at", "idempotency_key", "dedup_key", "key", "correlation_id")
 """What may be expected of a job beside its arguments; and headers, of which some may be given."""
+
+
+_COMPARED = {*OPTIONS, "headers", *Job.__struct_fields__}
+"""What a job shows of the options it was enqueued with."""
 
 
 class DjangoTask(Protocol):
@@ -106,9 +112,11 @@ class Expected:
     def __init__(self, task: AnyTask | None, given: Mapping[str, Any]) -> None:
         self._task = None if task is None else definition_of(task)
         self._args: dict[str, Any] = {}
-        self._options: dict[str, Any] = dict(getattr(task, "chosen", {}))
+        chosen: Mapping[str, Any] = getattr(task, "chosen", {})
+        self._options = {name: value for name, value in chosen.items() if name in _COMPARED}
         parameters = () if self._task is None else self._task.signature.names
-        self._defaults = {} if self._task is None else _defaults(self._task)
+        self._defaults = {} if self._task is None else self._task.signature.defaults
+        """An argument that was not given is its default."""
         for name, value in given.items():
             if name in parameters:
                 self._args[name] = value
@@ -150,6 +158,8 @@ class Expected:
             return found.job.priority_label == value
         if name == "delay":
             return bool(abs(actual - seconds("delay", value)) < ROUNDED_S)
+        if name == "key":
+            return (actual or NO_KEY) == (value.value if isinstance(value, JobKey) else value or NO_KEY)
         if name == "headers":
             return all(actual.get(key) == text for key, text in value.items())
         return bool(actual == value) or (not isinstance(value, datetime) and str(actual) == str(value))
@@ -158,12 +168,6 @@ class Expected:
         told = ", ".join(f"{name}={shown(value)}" for name, value in {**self._args, **self._options}.items())
         of = "job" if self._task is None else f"job of {self._task.name}"
         return f"{of} with {told}" if told else of
-
-
-def _defaults(task: Definition[Any]) -> dict[str, Any]:
-    """An argument that was not given is its default."""
-    parameters = inspect.signature(task.function).parameters.values()
-    return {each.name: each.default for each in parameters if each.default is not each.empty}
 
 
 def _is_equal(stored: Any, value: Any) -> bool:

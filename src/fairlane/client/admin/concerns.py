@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
+from fairlane.client.admin.job_keys import blocked_lines
 from fairlane.client.context import require_all_tenants
 from fairlane.client.rights import visible
 from fairlane.client.steps import Steps, ask
@@ -29,7 +30,9 @@ from fairlane.core.ops import (
     DeadLetterGroup,
     GetStats,
     GroupDeadLetters,
+    KeyUse,
     ListBreakers,
+    ListKeys,
     ListLimits,
     ListPauses,
     ListWorkers,
@@ -89,6 +92,8 @@ class Observed(NamedTuple):
     """Messages of alerts that were given up."""
     workflows: tuple[Workflow, ...]
     """The newest."""
+    keys: tuple[KeyUse, ...]
+    """Those at which most jobs wait."""
     alerts: Alerts
     rules: Mapping[str, Rule]
     waiting_of: Mapping[str, int]
@@ -127,6 +132,7 @@ def read_concerns(runtime: Runtime) -> Steps[Concerns]:
         groups=(yield from ask(GroupDeadLetters(scope=ALL_TENANTS))).groups,
         unsent=tuple(unsent),
         workflows=(yield from ask(PageWorkflows(scope=ALL_TENANTS, limit=MAX_PAGE))).workflows,
+        keys=(yield from ask(ListKeys(scope=ALL_TENANTS, limit=MAX_PAGE))).keys,
         alerts=(yield from ask(ReadAlerts())),
         rules={rule.name: rule for rule in runtime.settings.alerts.rules_in_force},
         waiting_of=waiting_of,
@@ -285,6 +291,21 @@ def _workflows(found: Observed) -> Iterator[Concern]:
         )
 
 
+def _job_keys(found: Observed) -> Iterator[Concern]:
+    """Jobs behind a dead letter of an ordered key."""
+    for use, letter in list(blocked_lines(found.keys))[:MOST_NAMED]:
+        jobs = plural(use.waiting, "job")
+        yield Concern(
+            code="key_blocked",
+            severity="warning",
+            says=f'dead letter {letter.seq} of tenant "{use.tenant}" holds up {jobs} at {use.key}',
+            since=letter.since,
+            jobs=use.waiting,
+            tenants=1,
+            helps=f"fairlane dead-letters reprocess {letter.seq}, or resolve or discard it",
+        )
+
+
 def _alerts(found: Observed) -> Iterator[Concern]:
     """What else fires; where no worker is live, the rules were evaluated when one was."""
     for alert in found.alerts.alerts:
@@ -311,6 +332,7 @@ CHECKS: tuple[Callable[[Observed], Iterator[Concern]], ...] = (
     _limits,
     _breakers,
     _workflows,
+    _job_keys,
     _unsent,
     _dead_letters,
 )

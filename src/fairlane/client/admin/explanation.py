@@ -14,6 +14,7 @@ from uuid import UUID
 from msgspec import Struct
 from msgspec.structs import replace
 
+from fairlane.client.admin.job_keys import line_at_key
 from fairlane.client.context import in_scope
 from fairlane.client.enqueue.options import job_id
 from fairlane.client.handle import JobLike
@@ -21,6 +22,8 @@ from fairlane.client.rights import visible
 from fairlane.client.steps import Steps, ask
 from fairlane.core.breaker import BreakerRecord
 from fairlane.core.job import DeadLetter, Job
+from fairlane.core.job_keys import key_name
+from fairlane.core.limits import LimitKey
 from fairlane.core.names import BUILT_IN_TASKS
 from fairlane.core.ops import (
     ALL_TENANTS,
@@ -31,6 +34,7 @@ from fairlane.core.ops import (
     LimitState,
     ListBreakers,
     ListGates,
+    ListLimits,
     PageNodes,
     Pause,
     Scope,
@@ -38,7 +42,7 @@ from fairlane.core.ops import (
     Why,
 )
 from fairlane.core.ops.jobs import WaitPlace
-from fairlane.core.text import command
+from fairlane.core.text import command, span_between
 from fairlane.core.workflows import SHUT, WORKFLOW_HEADER, GateState, Node, NodeWaits, WorkflowId, waits_of
 from fairlane.errors import JobNotFound
 
@@ -98,13 +102,15 @@ class KnownJob(NamedTuple):
     node: WaitingNode | None = None
     letter: DeadLetter | None = None
     detail: JobDetail | None = None
+    key_paused_until: datetime | None = None
+    """Of its key's name, for a job that is held there."""
 
     @property
     def job(self) -> Job:
         return self.waiting.job
 
     def ago(self, at: datetime | None) -> str:
-        return "some time" if at is None else _span(self.waiting.now, at)
+        return "some time" if at is None else span_between(self.waiting.now, at)
 
 
 def explain(
@@ -124,6 +130,8 @@ def explain(
             known = known._replace(breaker=(yield from _breaker(known)))
             if waiting.place == "scheduled" and waiting.job.attempt and waiting.job.status == "pending":
                 known = known._replace(detail=(yield from ask(GetJob(scope=scope, id=asked))))
+        case "held" if waiting.key_ahead is not None:
+            known = known._replace(key_paused_until=(yield from _key_paused_until(waiting.job)))
         case "held":
             known = known._replace(node=(yield from _waiting_node(waiting.job, scope)))
         case "dead":
@@ -144,6 +152,12 @@ def _breaker(known: KnownJob) -> Steps[BreakerRecord | None]:
         return None
     kept = (yield from ask(ListBreakers())).breakers
     return next((one for one in kept if one.name == named.name and one.state != "closed"), None)
+
+
+def _key_paused_until(job: Job) -> Steps[datetime | None]:
+    of = LimitKey("key", key_name(job.key or ""))
+    kept = (yield from ask(ListLimits())).limits
+    return next((one.paused_until for one in kept if one.limit.key == of), None)
 
 
 def _waiting_node(job: Job, scope: Scope) -> Steps[WaitingNode | None]:
@@ -234,19 +248,23 @@ def _used_up(state: LimitState) -> bool:
 def _rates(known: KnownJob) -> Iterator[Facts]:
     for state in known.waiting.limits:
         if _used_up(state):
-            again = "" if state.free_at is None else f"; the next one in {_span(state.free_at, known.waiting.now)}"
+            again = (
+                "" if state.free_at is None else f"; the next one in {span_between(state.free_at, known.waiting.now)}"
+            )
             yield {**_limit_words(state), "again": again}
 
 
 def _paused_limits(known: KnownJob) -> Iterator[Facts]:
     for state in known.waiting.limits:
         if not _used_up(state) and state.free_at is not None and state.free_at > known.waiting.now:
-            yield {**_limit_words(state), "left": _span(state.free_at, known.waiting.now)}
+            yield {**_limit_words(state), "left": span_between(state.free_at, known.waiting.now)}
 
 
 def _open_breaker(known: KnownJob) -> Iterator[Facts]:
     if (breaker := known.breaker) is not None:
-        again = "" if breaker.retry_at is None else f", tried again in {_span(breaker.retry_at, known.waiting.now)}"
+        again = (
+            "" if breaker.retry_at is None else f", tried again in {span_between(breaker.retry_at, known.waiting.now)}"
+        )
         yield {"name": breaker.name, "state": breaker.state.replace("_", " "), "again": again}
 
 
@@ -299,7 +317,17 @@ def _why_later(known: KnownJob) -> str:
 
 
 def _later(code: str) -> Callable[[KnownJob], Iterable[Facts]]:
-    return _if(lambda known: _why_later(known) == code, left=lambda known: _span(known.job.run_at, known.waiting.now))
+    return _if(
+        lambda known: _why_later(known) == code, left=lambda known: span_between(known.job.run_at, known.waiting.now)
+    )
+
+
+def _at_key(code: str) -> Callable[[KnownJob], Iterable[Facts]]:
+    return lambda k: [words for said, words in line_at_key(k.waiting, k.key_paused_until) if said == code]
+
+
+def _is_held_for_room(known: KnownJob) -> bool:
+    return known.node is None and known.waiting.key_ahead is None
 
 
 def _signal(known: KnownJob) -> Iterator[Facts]:
@@ -375,12 +403,28 @@ TABLE: tuple[Sentence, ...] = (
         "the nodes that it waited for have ended: a live worker lets it go on"),
     Sentence(HELD, "not_needed", _if(lambda k: k.node and k.node.is_behind(*SHUT)),
         "the nodes that it waited for have ended so that it does not run: a live worker ends it"),
+    Sentence(HELD, "key_dead", _at_key("key_dead"),
+        "it is {which} at {key}, which runs {runs}; dead letter {holder} holds the line until somebody deals with it",
+        "fairlane dead-letters reprocess {holder}, or resolve or discard it"),
+    Sentence(HELD, "key_again", _at_key("key_again"), "it is {which} at {key}, which runs {runs}; {holders}",
+        "fairlane jobs free-place {holder}, or cancel that job"),
+    Sentence(HELD, "key_ordered", _at_key("key_ordered"), "it is {which} at {key}, which runs {runs}; {holders}",
+        "fairlane jobs free-place {holder}, if that hangs"),
+    Sentence(HELD, "key", _at_key("key"), "it is {which} at {key}, which runs {runs}; {holders}",
+        "fairlane limits set --key {name} --running N, or fairlane jobs free-place {holder}"),
+    Sentence(HELD, "key_closed", _at_key("key_closed"), "it is {which} at {key}, which has no places",
+        "fairlane limits set --key {name} --running N"),
+    Sentence(HELD, "key_paused", _at_key("key_paused"),
+        "it is {which} at {key}, and keys of that name are paused for {left}"),
+    Sentence(HELD, "key_rate", _at_key("key_rate"), "it is {which} at {key}, and waits for its rate of {rate}",
+        "fairlane limits set --key {name} --rate N/SPAN"),
+    Sentence(HELD, "key_free", _at_key("key_free"), "it is {which} at {key}: a live worker lets it in"),
     Sentence(HELD, "tenant_full",
-        _if(lambda k: k.node is None and k.waiting.waiting_limit is not None, most=lambda k: k.waiting.waiting_limit,
-            queue=lambda k: k.job.queue, tenant=lambda k: k.job.tenant),
+        _if(lambda k: _is_held_for_room(k) and k.waiting.waiting_limit is not None,
+            most=lambda k: k.waiting.waiting_limit, queue=lambda k: k.job.queue, tenant=lambda k: k.job.tenant),
         'its tenant is at its limit of {most} jobs in queue "{queue}"; it continues when there is room',
         "fairlane limits set --tenant {tenant} --queue {queue} --waiting N"),
-    Sentence(HELD, "limit_lifted", _if(lambda k: k.node is None and k.waiting.waiting_limit is None),
+    Sentence(HELD, "limit_lifted", _if(lambda k: _is_held_for_room(k) and k.waiting.waiting_limit is None),
         "it was held at its tenant's limit, which is lifted: a live worker lets it go on"),
     Sentence(NEXT, "needs",
         _if(_put_off, what=lambda k: PUT_OFF[k.job.error_type or ""], ago=lambda k: k.ago(k.job.last_error_at),
@@ -435,10 +479,3 @@ def _in_line(waiting: Waiting) -> Iterator[Facts]:
 
 def _count(number: int) -> str:
     return f"{number}" if number < TENANT_COUNT_CAP else f"{TENANT_COUNT_CAP} or more"
-
-
-def _span(later: datetime, earlier: datetime) -> str:
-    s = abs((later - earlier).total_seconds())
-    if s < 60:
-        return f"{s:.1f} s"
-    return f"{s / 60:.0f} min" if s < 7200 else f"{s / 3600:.1f} h"

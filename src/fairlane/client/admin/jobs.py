@@ -40,6 +40,7 @@ from fairlane.core.ops import (
     Check,
     DeadLetterAct,
     Fail,
+    FreePlace,
     GetDeadLetter,
     GetJob,
     JobDetail,
@@ -212,6 +213,14 @@ class JobAdmin(ClaimVerbs):
         target = job_id("job", job)
         return job_of((yield from ask(Reset(id=target, **audited_in_scope(about)))), "reset", target)
 
+    def _free_place(self, job: JobLike, **about: Unpack[ScopedActOptions]) -> Steps[Job]:
+        """Give up the place that a job has at its key, for one that hangs: the next one is let in beside it."""
+        target = job_id("job", job)
+        act = yield from ask(FreePlace(id=target, **audited_in_scope(about)))
+        if act.refused == "not_allowed":
+            raise InvalidState("free the place of", f"job {target}", "without one")
+        return job_of(act, "free the place of", target)
+
     def _reset_many(
         self,
         *,
@@ -337,6 +346,7 @@ class JobAdmin(ClaimVerbs):
     fail, afail = both(_fail, Right.ACT)
     bury, abury = both(_bury, Right.ACT)
     reset, areset = both(_reset, Right.ACT)
+    free_place, afree_place = both(_free_place, Right.ACT)
     reset_many, areset_many = both(_reset_many, Right.ACT)
     retry, aretry = both(_retry, Right.MANAGE)
     act_on_many, aact_on_many = both(_act_on_many, Right.ACT)

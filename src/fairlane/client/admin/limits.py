@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Unpack
 
+from fairlane.client.admin.job_keys import KeyVerbs, check_key_name
 from fairlane.client.context import in_scope, job_in_force, require_tenant
 from fairlane.client.enqueue.options import seconds
 from fairlane.client.enqueue.quotas import RateLike, rate_or_none
@@ -21,25 +22,31 @@ from fairlane.errors import InvalidOption
 if TYPE_CHECKING:
     from fairlane.client.runtime import Runtime
 
-_CHECKS = {"queue": check_queue_name, "type": check_task_name, "named": check_limit_name}
+_CHECKS = {"queue": check_queue_name, "type": check_task_name, "named": check_limit_name, "key": check_key_name}
 
 
 def limit_key(
-    *, queue: str | None = None, tenant: str | int | None = None, task: str | None = None, name: str | None = None
+    *,
+    queue: str | None = None,
+    tenant: str | int | None = None,
+    task: str | None = None,
+    name: str | None = None,
+    key: str | None = None,
 ) -> LimitKey:
-    """The target of a limit: a queue, a task, a tenant (`*`: every tenant) in one queue or in all, or its own name."""
+    """The target of a limit: a queue, a task, a tenant (`*`: every tenant) in one queue or in all, its own name, or
+    each key of a name."""
     if tenant is not None:
-        if task is not None or name is not None:
-            raise InvalidOption("tenant", tenant, "alone or with a queue, not with a task or a name")
+        if task is not None or name is not None or key is not None:
+            raise InvalidOption("tenant", tenant, "alone or with a queue, not with a task, a name or a key")
         whose = EVERY_TENANT if tenant == EVERY_TENANT else check_tenant(tenant)
         return LimitKey("tenant", whose, check_queue_name(queue) if queue else "")
-    kinds: tuple[LimitKind, ...] = ("queue", "type", "named")
-    given = [(kind, one) for kind, one in zip(kinds, (queue, task, name), strict=True) if one]
+    kinds: tuple[LimitKind, ...] = ("queue", "type", "named", "key")
+    given = [(kind, one) for kind, one in zip(kinds, (queue, task, name, key), strict=True) if one]
     if len(given) != 1:
         raise InvalidOption(
             "limit on",
             [one for _, one in given] or None,
-            "exactly one queue, tenant, task or name, or a tenant and a queue",
+            "exactly one queue, tenant, task, name or key, or a tenant and a queue",
         )
     [(kind, one)] = given
     return LimitKey(kind, _CHECKS[kind](one))
@@ -85,7 +92,7 @@ def limit_names(given: object) -> tuple[str, ...]:
     return tuple(names)
 
 
-class LimitAdmin(Verbs):
+class LimitAdmin(KeyVerbs):
     """Methods for limits."""
 
     __slots__ = ()
@@ -110,6 +117,7 @@ class LimitAdmin(Verbs):
         tenant: str | int | None = None,
         task: str | None = None,
         name: str | None = None,
+        key: str | None = None,
         running: int | None = None,
         rate: RateLike | None = None,
         waiting: int | None = None,
@@ -119,16 +127,16 @@ class LimitAdmin(Verbs):
         types: Sequence[str] = (),
         **about: Unpack[ActOptions],
     ) -> Steps[tuple[StoredLimit, ...]]:
-        """Set the limit of one queue, tenant (`*`: every tenant), task or name, at run time, for all workers.
+        """Set the limit of one queue, tenant (`*`: every tenant), task, name, or of each key of a name, at run time.
 
-        -1 is no limit. Replaces the limit set before, and overrides the limit of the code.
+        For all workers; -1 is no limit. Replaces the limit set before, and overrides the limit of the code.
         `types` are the tasks that share a named limit.
         """
-        key = limit_key(queue=queue, tenant=tenant, task=task, name=name)
+        target = limit_key(queue=queue, tenant=tenant, task=task, name=name, key=key)
         limit = Limit(
-            kind=key.kind,
-            name=key.name,
-            queue=key.queue,
+            kind=target.kind,
+            name=target.name,
+            queue=target.queue,
             running=running,
             rate=rate_or_none("rate", rate),
             waiting=waiting,
@@ -137,9 +145,9 @@ class LimitAdmin(Verbs):
             payload_bytes=payload_bytes,
             types=tuple(types),
         )
-        if limit == Limit(kind=key.kind, name=key.name, queue=key.queue):
+        if limit == Limit(kind=target.kind, name=target.name, queue=target.queue):
             raise InvalidOption("limit", None, "at least one figure; to take back what was set, clear the limit")
-        _require_tenant_of(key)
+        _require_tenant_of(target)
         return _admitted((yield from ask(SetLimit(limit=check_limit(limit), **audited(about)))))
 
     def _clear(
@@ -149,12 +157,13 @@ class LimitAdmin(Verbs):
         tenant: str | int | None = None,
         task: str | None = None,
         name: str | None = None,
+        key: str | None = None,
         **about: Unpack[ActOptions],
     ) -> Steps[bool]:
         """Remove a limit set at run time; the limit of the code applies again. False if none was set."""
-        key = limit_key(queue=queue, tenant=tenant, task=task, name=name)
-        _require_tenant_of(key)
-        op = ClearLimit(kind=key.kind, name=key.name, queue=key.queue, **audited(about))
+        target = limit_key(queue=queue, tenant=tenant, task=task, name=name, key=key)
+        _require_tenant_of(target)
+        op = ClearLimit(kind=target.kind, name=target.name, queue=target.queue, **audited(about))
         return (yield from ask(op)).changed
 
     def _pause(
@@ -165,14 +174,15 @@ class LimitAdmin(Verbs):
         tenant: str | int | None = None,
         task: str | None = None,
         name: str | None = None,
+        key: str | None = None,
     ) -> Steps[datetime]:
         """Start no job under a limit for a while, on any worker; returns the end of the pause."""
-        key = limit_key(queue=queue, tenant=tenant, task=task, name=name)
-        if key.kind == "tenant":  # Any job may pause a queue, a task or a provider.
-            _require_tenant_of(key)
-        if key.name == EVERY_TENANT:
+        target = limit_key(queue=queue, tenant=tenant, task=task, name=name, key=key)
+        if target.kind == "tenant":  # Any job may pause a queue, a task or a provider.
+            _require_tenant_of(target)
+        if target.name == EVERY_TENANT:
             raise InvalidOption("tenant", tenant, "one tenant; to stop everybody, pause the queues")
-        op = PauseLimit(kind=key.kind, name=key.name, queue=key.queue, for_s=seconds("for", span), by=_who())
+        op = PauseLimit(kind=target.kind, name=target.name, queue=target.queue, for_s=seconds("for", span), by=_who())
         return (yield from ask(op)).until
 
     list, alist = both(_list, Right.READ)

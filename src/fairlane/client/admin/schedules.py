@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Required, TypedDict, TypeVar, Unpack, get_args
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlane.client.context import in_scope, tenant_in_force
 from fairlane.client.enqueue.options import Options
@@ -29,7 +31,7 @@ from fairlane.core.ops import (
     ScheduleAct,
 )
 from fairlane.core.schedules import CatchUp, Overlap, Schedule, ScheduleSpec
-from fairlane.errors import InvalidOption, InvalidState, PermissionDenied, ScheduleNotFound, nearest
+from fairlane.errors import InvalidOption, InvalidPayload, InvalidState, PermissionDenied, ScheduleNotFound, nearest
 
 if TYPE_CHECKING:
     from fairlane.client.runtime import Runtime
@@ -194,6 +196,8 @@ def schedule_spec(runtime: Runtime, name: object, call: Bound[Any], given: Mappi
     _refuse_untaken(name, call.options)
     refuse_results(call)
     task, options = call.definition, call.options
+    if task.key is not None:
+        task.key.key_of(call.args)
     queue = options.queue or task.queue
     return ScheduleSpec(
         name=name,
@@ -220,11 +224,16 @@ def scheduled_job(runtime: Runtime, spec: ScheduleSpec, nominal: datetime | None
     from fairlane.core.schedules import job_of
 
     task = runtime.tasks.get(spec.type)
-    refs = {}
+    refs, key = {}, None
     if task is not None and task.definition.refs:
         refs = refs_of(task.definition, Options(), msgspec.json.decode(spec.payload))
+    if task is not None and task.definition.key is not None:
+        # Where the arguments do not fit any more, the job itself says so.
+        with suppress(InvalidPayload):
+            key = task.definition.key.key_of(task.definition.signature.read(spec.payload))
     scope = runtime.preparer.router.policy_for(spec.queue).priority_scope
-    return job_of(spec, JobId(runtime.new_job_id()), nominal=nominal, priority_scope=scope, refs=refs)
+    job = job_of(spec, JobId(runtime.new_job_id()), nominal=nominal, priority_scope=scope, refs=refs)
+    return job if key is None else replace(job, key=key)
 
 
 def schedule_name(name: object) -> str:

@@ -75,7 +75,9 @@ class TaskByName(Definition[Any]):
         self.category = preparer.router.category_for(name) or settings.default_category
         self.priority, self.priority_label = DEFAULT_PRIORITY, None
         self.version = 1
-        self.result_expires_s = self.timeout_s = self.retry = self.max_attempts = self.fast = self.sensitive = None
+        self.result_expires_s = self.timeout_s = self.retry = self.max_attempts = self.fast = self.sensitive = (
+            self.key
+        ) = None
         self.required = self.refs = self.aliases = ()
         self.is_large = False
 
@@ -100,7 +102,7 @@ def call_by_name(
         task = rules.tasks[name].definition
         args = task.signature.bind((), dict(arguments))
     chosen = Options().changed(
-        {name: value for name, value in options.items() if value is not None}, preparer.priorities
+        {name: value for name, value in options.items() if value is not None}, preparer.priorities, task.key
     )
     return Bound(task, chosen, args, preparer.payload(task, args))
 

@@ -223,7 +223,8 @@ class Enqueuer(Verbs):
             raise IdConflict(spec.id)
         is_duplicate = receipt.disposition == "duplicate"
         if is_duplicate and options.on_duplicate == "raise":
-            raise DuplicateJob(receipt.id, receipt.key or "idempotency")
+            met = spec.key.value if receipt.key == "job" and spec.key is not None else None
+            raise DuplicateJob(receipt.id, receipt.key or "idempotency", met)
         return Handle(
             receipt.id,
             self._runtime,

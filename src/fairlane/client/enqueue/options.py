@@ -13,6 +13,8 @@ from msgspec.structs import replace
 
 from fairlane.core.ids import JobId, Seq, SystemTenant
 from fairlane.core.job import OWN_HEADERS
+from fairlane.core.job_keys import NO_KEY, JobKey, KeyRule, OnConflict, check_job_key, key_terms
+from fairlane.core.limits import read_rate
 from fairlane.core.names import check_key, check_own_tenant, check_queue_name
 from fairlane.core.retry import LONGEST_DELAY_S, MAX_ATTEMPTS, Retry
 from fairlane.errors import InvalidOption, nearest
@@ -39,6 +41,12 @@ class EnqueueOptions(TypedDict, total=False):
     """Unique per tenant while the job is kept."""
     dedup_key: str
     """Unique per tenant and type while the job is unfinished."""
+    key: str | JobKey | None
+    """The key whose places it waits for, as `"import:42"`; None: no key, though the task has one."""
+    ordered: bool
+    """Jobs with its key run one after the other, as they were enqueued."""
+    on_conflict: OnConflict
+    """What happens while its key has no place: it waits, is discarded, or replaces jobs that wait or run."""
     correlation_id: str | UUID
     parent: Handle[Any] | Job | UUID | str
     created_by: str
@@ -68,6 +76,10 @@ class Options(Struct, frozen=True):
     run_at: datetime | None = None
     idempotency_key: str | None = None
     dedup_key: str | None = None
+    key: str | JobKey | None = None
+    """Empty: None was given, instead of the task's own."""
+    ordered: bool | None = None
+    on_conflict: OnConflict | None = None
     correlation_id: str | None = None
     parent: JobId | None = None
     created_by: str | None = None
@@ -88,8 +100,8 @@ class Options(Struct, frozen=True):
             found["priority"] = self.priority_label
         return found
 
-    def changed(self, given: Mapping[str, Any], priorities: Priorities) -> Options:
-        """A copy with the given options; None removes one."""
+    def changed(self, given: Mapping[str, Any], priorities: Priorities, keys: KeyRule | None = None) -> Options:
+        """A copy with the given options, for a task with these keys; None removes one."""
         changes: dict[str, Any] = {}
         for name, value in given.items():
             check = _CHECKS.get(name)
@@ -109,7 +121,19 @@ class Options(Struct, frozen=True):
             changes.setdefault("run_at", None)
         elif changes.get("run_at") is not None:
             changes.setdefault("delay", None)
-        return replace(self, **changes)
+        found = replace(self, **changes)
+        if not _OF_KEYS.isdisjoint(given):
+            found.key_terms(keys)
+        return found
+
+    def key_terms(self, keys: KeyRule | None) -> JobKey | None:
+        """The key of a job, but for its value where that comes from its arguments."""
+        return key_terms(keys, self.key, self.ordered, self.on_conflict)
+
+    def key_of(self, args: Mapping[str, Any], keys: KeyRule | None) -> JobKey | None:
+        """The key of the job with these arguments."""
+        terms = self.key_terms(keys)
+        return terms if terms is None or keys is None or self.key is not None else keys.key_of(args, terms)
 
 
 def seconds(option: str, value: object, *, at_least: float = 0.0, at_most: float = LONGEST_DELAY_S) -> float:
@@ -200,6 +224,12 @@ def checked_headers(value: object) -> dict[str, str]:
     return dict(value)
 
 
+def _key(value: object) -> str | JobKey:
+    if not isinstance(value, JobKey):
+        return check_job_key(JobKey(value=check_key("key", value))).value
+    return check_job_key(value if value.rate is None else replace(value, rate=read_rate("rate", value.rate)))
+
+
 def _on_duplicate(value: object) -> OnDuplicate:
     if value == "return":
         return "return"
@@ -215,6 +245,9 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "run_at": _instant,
     "idempotency_key": lambda value: check_key("idempotency_key", value),
     "dedup_key": lambda value: check_key("dedup_key", value),
+    "key": _key,
+    "ordered": lambda value: value,
+    "on_conflict": lambda value: value,
     "correlation_id": _correlation,
     "parent": lambda value: job_id("parent", value),
     "created_by": lambda value: check_key("created_by", value),
@@ -228,5 +261,6 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "on_duplicate": _on_duplicate,
     "id": lambda value: job_id("id", value),
 }
+_OF_KEYS = frozenset({"key", "ordered", "on_conflict"})
 _DEFAULTS = Options()
-_NONE = {name: getattr(_DEFAULTS, name) for name in _CHECKS} | {"tenant": NO_TENANT}
+_NONE = {name: getattr(_DEFAULTS, name) for name in _CHECKS} | {"tenant": NO_TENANT, "key": NO_KEY}

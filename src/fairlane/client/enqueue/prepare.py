@@ -263,9 +263,12 @@ class Preparer:
     def jobs(self, task: Definition[Any], options: Options, calls: Sequence[dict[str, Any]]) -> Sequence[JobSpec]:
         """Calls of one task with the same options, as checked jobs."""
         ids = self.new_ids(len(calls))
-        if self._envelope is not None or not self._are_alike(task, options):
+        if self._envelope is not None:
             return tuple([self.job(task, options, args, job_id) for args, job_id in zip(calls, ids, strict=True)])
-        return self._alike(task, options, ids, self.payloads(task, calls))
+        payloads = self.payloads(task, calls)
+        if self._are_alike(task, options):
+            return AlikeJobs(self.spec(task, options, {}, payloads[0], ids[0]), ids, payloads)
+        return tuple([self.spec(task, options, *each) for each in zip(calls, payloads, ids, strict=True)])
 
     def bound_jobs(self, bounds: Sequence[Bound[Any]]) -> Sequence[JobSpec]:
         """The same for calls of any tasks, whose payloads were checked when they were bound."""
@@ -275,23 +278,15 @@ class Preparer:
             and self._are_alike(task, options)
             and all(bound.definition is task and bound.options is options for bound in bounds)
         ):
-            return self._alike(task, options, ids, [bound.payload for bound in bounds])
-        return tuple(
-            [
-                self.bound_job(bound.definition, bound.options, bound.args, bound.payload, job_id)
-                for bound, job_id in zip(bounds, ids, strict=True)
-            ]
-        )
+            payloads = [bound.payload for bound in bounds]
+            return AlikeJobs(self.spec(task, options, {}, payloads[0], ids[0]), ids, payloads)
+        given = zip(bounds, ids, strict=True)
+        return tuple([self.bound_job(b.definition, b.options, b.args, b.payload, job_id) for b, job_id in given])
 
     def _are_alike(self, task: Definition[Any], options: Options) -> bool:
         """Whether jobs of this task and these options differ in id and payload alone."""
-        own = options.id or options.idempotency_key or options.dedup_key
+        own = options.id or options.idempotency_key or options.dedup_key or options.key or task.key
         return own is None and not task.refs and not self.hooks
-
-    def _alike(
-        self, task: Definition[Any], options: Options, ids: Sequence[JobId], payloads: Sequence[Raw]
-    ) -> AlikeJobs:
-        return AlikeJobs(self.spec(task, options, {}, payloads[0], ids[0]), ids, payloads)
 
     def payload(self, task: Definition[Any], args: dict[str, Any], *, in_workflow: bool = False) -> Raw:
         """The arguments as the exact text to store. A refusal lists every problem.
@@ -362,8 +357,9 @@ class Preparer:
         """
         around, made_for = job_in_force.get(), (task, options, tenant_in_force.get())
         last = self._last.get(task.name)
+        key = options.key_of(args, task.key) if task.key or options.key else None
         if last is not None and around is None and not self.hooks and all(map(is_, last[0], made_for)):
-            return replace(last[1], id=id or self.new_id(), payload=payload)
+            return replace(last[1], id=id or self.new_id(), payload=payload, key=key)
         tenant = self.tenant(options.tenant, around)
         queue = options.queue or task.queue
         if queue not in self.queues and task.is_registered:
@@ -421,6 +417,7 @@ class Preparer:
             retry=None if options.retry is None else Raw(options.retry.to_json()),
             run_at=run_at,
             delay_s=delay_s,
+            key=key,
         )
         own = options.id or options.conn is not None or options.tenant == NO_TENANT  # nobody's connection is kept
         if around is None and not (self.hooks or task.refs or own):

@@ -13,13 +13,14 @@ from fairlane.client.admin import explanation
 from fairlane.client.admin.explanation import TABLE, Reason, explain
 from fairlane.client.steps import run_steps
 from fairlane.core.ids import JobId
-from fairlane.core.limits import Limit
+from fairlane.core.job_keys import JobKey
+from fairlane.core.limits import Limit, Rate
 from fairlane.core.ops import ForceBreaker, PauseClaims, Renew
 from fairlane.core.outcome import Suspension
 from fairlane.core.workflows import RELEASE_LIMIT
 from fairlane.errors import JobNotFound
 from fairlane.testing.conformance.limits import claimed, pause_limit, queue, rate, task, tenant
-from fairlane.testing.conformance.samples import failure, retried, snoozed
+from fairlane.testing.conformance.samples import died, failure, retried, snoozed
 from fairlane.testing.conformance.scene import Scene
 from fairlane.testing.conformance.workflows import Flow
 
@@ -66,6 +67,10 @@ class Played:
         lease = self.scene.dead()
         getattr(self.scene, act)(lease.seq)
         return lease.id
+
+    def at_key(self, count: int = 2, **said: Any) -> list[JobId]:
+        """Jobs with one key."""
+        return [self.put(key=JobKey(value="customer:42", **said)) for _ in range(count)]
 
     def flow(self) -> Flow:
         flow = Flow(self.scene, {"a": [], "b": ["a"], "c": ["b"]})
@@ -123,7 +128,7 @@ def _(p: Played) -> JobId:
     return p.scene.dead().id
 
 
-@story("dead", "retried", "it is dead; its dead letter # was reprocessed as job ")
+@story("dead", "retried", "it is dead; its dead letter # was reprocessed as job")
 def _(p: Played) -> JobId:
     return p.letter("reprocess")
 
@@ -393,6 +398,74 @@ def _(p: Played) -> JobId:
 SAID = [(place, row.code) for row in TABLE for place in row.places]
 
 
+@story(
+    "held", "key", "it is second of 2 at customer:42, which runs 1 at a time; job # has its place, running for 3.0 s"
+)
+def _(p: Played) -> JobId:
+    jobs = p.at_key(3)
+    p.scene.claim(p.worker)
+    p.scene.later(3)
+    return jobs[2]
+
+
+@story(
+    "held",
+    "key_ordered",
+    "it is next at customer:42, which runs one at a time, in order; job # has its place, let in and not claimed yet",
+)
+def _(p: Played) -> JobId:
+    jobs = p.at_key(ordered=True)
+    p.scene.turn(p.worker)
+    return jobs[1]
+
+
+@story(
+    "held",
+    "key_again",
+    "it is next at customer:42, which runs one at a time, in order; job # has its place, to run again in 5.0 s",
+)
+def _(p: Played) -> JobId:
+    jobs = p.at_key(ordered=True)
+    [lease] = p.scene.claim(p.worker)
+    p.scene.settle(p.worker, retried(lease, delay_s=5.0))
+    return jobs[1]
+
+
+@story(
+    "held",
+    "key_dead",
+    "it is next at customer:42, which runs one at a time, in order; dead letter # holds the line until somebody deals",
+)
+def _(p: Played) -> JobId:
+    jobs = p.at_key(ordered=True)
+    [lease] = p.scene.claim(p.worker)
+    p.scene.settle(p.worker, died(lease))
+    return jobs[1]
+
+
+@story("held", "key_closed", "it is first of 2 at customer:42, which has no places")
+def _(p: Played) -> JobId:
+    return p.at_key(running=0)[0]
+
+
+@story("held", "key_paused", "it is first of 2 at customer:42, and keys of that name are paused for 40.0 s")
+def _(p: Played) -> JobId:
+    pause_limit(p.scene, "key", "customer", 40.0)
+    return p.at_key()[0]
+
+
+@story("held", "key_rate", "it is next at customer:42, and waits for its rate of 1/min")
+def _(p: Played) -> JobId:
+    jobs = p.at_key(running=2, rate=Rate(1, 60.0))
+    p.scene.claim(p.worker)
+    return jobs[1]
+
+
+@story("held", "key_free", "it is next at customer:42: a live worker lets it in")
+def _(p: Played) -> JobId:
+    return p.at_key(1)[0]
+
+
 @pytest.mark.parametrize(("place", "code"), SAID, ids=[f"{place} {code}" for place, code in SAID])
 def test_whatever_can_be_said_of_a_waiting_job_is_said_when_it_is_so(
     scene: Scene, place: str, code: str, monkeypatch: pytest.MonkeyPatch
@@ -403,7 +476,7 @@ def test_whatever_can_be_said_of_a_waiting_job_is_said_when_it_is_so(
     played = Played(scene)
     found = played.reasons(play(played))
     [said] = [reason for reason in found if reason.code == code]
-    assert re.sub(r"letter \d+", "letter #", said.says).startswith(says)
+    assert re.sub(r"(letter|job) \d+", r"\1 #", said.says).startswith(says)
     assert bool(said.helps) is (code in HELPED)
     expected = BESIDES.get((place, code), {"ready": ["in_line"]}.get(place, []))
     assert [reason.code for reason in found if reason.code != code] == [one for one in expected if one != code]
@@ -412,6 +485,7 @@ def test_whatever_can_be_said_of_a_waiting_job_is_said_when_it_is_so(
 HELPED = {
     *("pending_review", "worker_lost", "paused", "dead_parent", "not_known", "tenant_full", "needs", "signal", "full"),
     *("rate", "breaker", "no_worker", "no_task", "task_not_known"),
+    *("key", "key_ordered", "key_again", "key_dead", "key_closed", "key_rate"),
 }
 """Where a person can do something."""
 BESIDES = {
