@@ -79,7 +79,7 @@ class Mine:
 
     def __init__(self, house: ShopHouse, tenant: str, note: str) -> None:
         app = house.app
-        self.tenant, self.note = tenant, note
+        self.tenant, self.note, self.key = tenant, note, f"order:{note}"
         send, bounce = app.tasks["mail.send"], app.tasks["mail.bounce"]
         self._live = f"{note} {LIVE}"
         options: Any = {"tenant": tenant, "correlation_id": f"{note}-correlation", "headers": {"trace": self._live}}
@@ -97,7 +97,7 @@ class Mine:
 
     def start(self) -> None:
         send = self._house.app.tasks["mail.send"]
-        self.running: UUID = send.using(**self._options).enqueue(user_id=2, note=self._live).id
+        self.running: UUID = send.using(**self._options, key=self.key).enqueue(user_id=2, note=self._live).id
         claimed = self._house.app.jobs.claim(lease=3600)
         assert claimed is not None
         self.claim = claimed.token
@@ -124,6 +124,12 @@ class Mine:
                 )
             )
         )
+
+    @cached_property
+    def held(self) -> UUID:
+        """A job that waits at the key of the running one, enqueued when it is asked for."""
+        task = self._house.app.tasks["mail.send"].using(tenant=self.tenant, key=self.key)
+        return task.enqueue(user_id=7).id
 
     @cached_property
     def workflow(self) -> UUID:
@@ -221,7 +227,7 @@ class ShopHouse:
     def facts(self) -> bytes:
         """Everything that is kept, but for when credentials were last used."""
         for mine in (self.own, self.foreign):
-            assert mine.workflow != mine.ended
+            assert len({mine.workflow, mine.ended, mine.held}) == 3
         run = self.app.runtime.access.run
         credentials = [
             msgspec.structs.replace(credential, last_used_at=None)

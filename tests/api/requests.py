@@ -62,6 +62,7 @@ REQUESTS: dict[str, Make] = {
     "fail_job": job("running", {"reason": "hung", "retry_delay_s": 5}),
     "bury_job": job("ready", {"reason": "never mind"}),
     "reset_job": job("running"),
+    "free_place": job("running", {"notes": "it hangs"}),
     "act_on_jobs": lambda _, mine: Request({}, {}, {"act": "cancel", "ids": [str(mine.ready)]}),
     "claim_job": body(queues=["default"], types=["mail.send"], lease_s=60, worker="cron-7"),
     "renew_claim": claim({"lease_s": 90}),
@@ -92,6 +93,7 @@ REQUESTS: dict[str, Make] = {
     "pause_claims": lambda _, mine: Request({}, {}, {"kind": "tenant", "name": mine.tenant}),
     "resume_claims": lambda _, mine: Request({}, {}, {"kind": "tenant", "name": mine.tenant}),
     "list_limits": plain,
+    "list_keys": lambda _, mine: Request({}, {"tenant": mine.tenant, "key": mine.held and mine.key}),
     "set_limit": lambda _, mine: Request(
         {}, {}, {"kind": "tenant", "name": mine.tenant, "waiting": 7, "rate": "5/min"}
     ),

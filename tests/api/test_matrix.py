@@ -33,12 +33,12 @@ RIGHTS: dict[str, set[str]] = {
     "metrics": {"show_metrics", "show_tenant_metrics"},
     "read": {
         "show_health", "describe_api", "list_jobs", "show_job", "explain_job", "list_queues", "list_tenants", "show_tenant",
-        "list_pauses", "list_limits", "list_breakers", "list_schedules", "list_workers", "list_exceptions", "list_audit", "verify_audit",
+        "list_pauses", "list_limits", "list_keys", "list_breakers", "list_schedules", "list_workers", "list_exceptions", "list_audit", "verify_audit",
         "list_events", "list_signals", "watch_events", "list_alerts", "list_concerns", "show_statistics",
         "list_workflows", "show_workflow",
     },
     "act": {
-        "enqueue_job", "cancel_job", "fail_job", "bury_job", "reset_job", "act_on_jobs", "pause_queue", "resume_queue",
+        "enqueue_job", "cancel_job", "fail_job", "bury_job", "reset_job", "free_place", "act_on_jobs", "pause_queue", "resume_queue",
         "drain_queue", "set_tenant", "pause_claims", "resume_claims", "set_limit", "clear_limit", "reset_breaker", "emit_signal",
         "open_breaker", "claim_job", "renew_claim", "complete_claim", "fail_claim", "release_claim", "run_schedule", "pause_schedule", "resume_schedule", "silence_alerts", "cancel_workflow",
     },
@@ -62,7 +62,7 @@ MAY: dict[str, set[str]] = {
 }
 NAMES_A_FOREIGN_THING = {
     "emit_signal", "enqueue_job", "show_job", "explain_job", "show_queued_job", "cancel_job", "retry_job", "fail_job", "bury_job", "reset_job",
-    "list_jobs", "list_queue", "list_dead_letters", "show_statistics",
+    "free_place", "list_keys", "list_jobs", "list_queue", "list_dead_letters", "show_statistics",
     "show_dead_letter", "reprocess_dead_letter", "discard_dead_letter", "resolve_dead_letter", "acknowledge_dead_letter",
     "show_tenant", "show_tenant_metrics", "pause_claims", "resume_claims", "run_schedule", "pause_schedule", "resume_schedule",
     "list_workflows", "show_workflow", "cancel_workflow", "retry_workflow",
@@ -98,7 +98,7 @@ def opened(house: ShopHouse, path: str, query: dict[str, Any], token: str | None
 
 def test_every_operation_is_in_the_matrix() -> None:
     assert set(REQUESTS) == set(OPERATIONS)
-    assert len(OPERATIONS) == 77
+    assert len(OPERATIONS) == 79
     assert len(GATED) == 74
     assert (len(TENANTS_OWN), len(HOUSE_WIDE)) == (50, 24)
     assert {name: str(route.declared.right) for name, route in OPERATIONS.items()} == RIGHT_OF

@@ -45,6 +45,48 @@ def test_a_taken_key_is_answered_with_the_job_that_holds_it(house: ShopHouse) ->
     assert (raised.json()["code"], raised.json()["existing_job_id"]) == ("duplicate_job", first["id"])
 
 
+@pytest.mark.requirement("D24")
+def test_a_key_is_given_as_text_or_with_what_is_said_of_it(house: ShopHouse) -> None:
+    options = {"payload": {"user_id": 1}, "tenant": OWN, "key": "import:42"}
+    first = enqueue(house, **options).json()
+    again = enqueue(house, **options, on_conflict="discard")
+    assert (again.status_code, again.json()) == (200, {"id": first["id"], "duplicate": True})
+    refused = enqueue(house, **options, on_conflict="discard", on_duplicate="raise")
+    assert (refused.status_code, refused.json()["code"]) == (409, "duplicate_job")
+    assert "'import:42'" in refused.json()["detail"]
+    key = {"value": "import:43", "running": 3, "rate": "10/s", "on_conflict": "replace"}
+    assert enqueue(house, **{**options, "key": key}).status_code == 201
+    for wrong in ({"key": {"value": "import:44", "ordered": True, "running": 2}}, {"key": None, "ordered": True}):
+        assert enqueue(house, **{**options, **wrong}).status_code == 422, wrong
+    found = house.call("GET", "/api/jobs/limits/keys/?name=import", house.token(("viewer",))).json()["keys"]
+    assert [(use["key"], use["running"], use["rate"], use["waiting"]) for use in found] == [
+        ("import:42", 1, None, 1),
+        ("import:43", 3, "10/s", 1),
+    ]
+    why = house.call("GET", f"/api/jobs/{first['id']}/why/", house.token(("viewer",))).json()
+    assert (why["place"], why["key_ahead"], why["key"]["key"]) == ("held", 0, "import:42")
+
+
+@pytest.mark.requirement("D24")
+def test_who_is_bound_to_a_tenant_gives_no_key_to_a_task_that_has_its_own() -> None:
+    app = shop()
+
+    @app.task(name="mail.sync", key="user_id")
+    def sync(user_id: int) -> None: ...
+
+    house = ShopHouse(app)
+    try:
+        bound = house.token(("operator",), tenant=OWN)
+        for task, status in (("mail.send", 201), ("mail.sync", 422)):
+            body = {"type": task, "payload": {"user_id": 1}, "key": "user:2"}
+            assert house.call("POST", "/api/jobs/", bound, json=body).status_code == status
+        del body["key"]
+        answer = house.call("POST", "/api/jobs/", bound, json=body)
+        assert house.call("GET", f"/api/jobs/{answer.json()['id']}/", bound).json()["job"]["key"] == "user:1"
+    finally:
+        house.close()
+
+
 @pytest.mark.requirement("Q6")
 def test_a_full_store_answers_429_and_says_when_to_come_again() -> None:
     house = ShopHouse(shop(capacity=3))

@@ -47,7 +47,7 @@ caller to every operation. `make test-long` sends twenty times as many."""
 
 def test_the_description_is_openapi_3_1_with_examples_and_rights() -> None:
     assert DOCUMENT["openapi"].startswith("3.1")
-    assert len(OPERATIONS) == 76
+    assert len(OPERATIONS) == 78
     problem = DOCUMENT["components"]["schemas"]["ProblemDetails"]["properties"]["type"]
     assert problem["examples"] == ["urn:fairlane:problem:job_not_found"]
     for methods in DOCUMENT["paths"].values():

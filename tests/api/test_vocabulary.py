@@ -31,6 +31,7 @@ LISTINGS: dict[str, tuple[str, str, str, str]] = {
     "schedules": ("schedules.list", "schedules list", "schedules/", "schedules"),
     "pauses": ("pauses.list", "pauses", "pauses/", "pauses"),
     "limits": ("limits.list", "limits list", "limits/", "limits"),
+    "keys": ("limits.keys", "limits list --keys", "limits/keys/", "keys"),
     "breakers": ("breakers.list", "breakers list", "breakers/", "breakers"),
     "tenants": ("tenants.list", "tenants list", "tenants/", "tenants"),
     "workers": ("workers.list", "workers list", "workers/", "workers"),
@@ -51,6 +52,7 @@ def house(built_on_sqlite: ShopHouse) -> ShopHouse:
     flow = house.app.workflow("onboard")
     flow.add(house.app.tasks["mail.send"].bind(user_id=1))
     flow.enqueue()
+    assert house.own.held
     caught = CaughtException(
         id=JobId(house.own.dead),
         task="mail.send",

@@ -87,12 +87,39 @@ def test_a_payload_comes_as_json_or_from_stdin_exactly_as_written(run: Run, url:
 
 
 def test_options_reach_the_job(run: Run, url: str) -> None:
-    options = ["--queue", "bulk", "--priority", "high", "--key", "k", "--dedup-key", "d", "--correlation-id", "c"]
+    options = [
+        "--queue",
+        "bulk",
+        "--priority",
+        "high",
+        "--idempotency-key",
+        "k",
+        "--dedup-key",
+        "d",
+        "--correlation-id",
+        "c",
+    ]
     run("enqueue", "mail.send", "--url", url, *options, "--max-attempts", 9, "--created-by", "shop", "--delay", "1h30m")
     [job] = jobs(url)
     assert (job.queue, job.priority, job.idempotency_key, job.dedup_key) == ("bulk", 0, "k", "d")
     assert (job.correlation_id, job.max_attempts, job.created_by) == ("c", 9, "shop")
     assert job.run_at - job.enqueued_at == timedelta(hours=1, minutes=30)
+
+
+@pytest.mark.requirement("D24")
+def test_a_job_gets_its_key_and_what_is_said_of_it(run: Run, url: str, answer: Callable[..., Any]) -> None:
+    key = ("--key", "customer:42", "--url", url)
+    first = answer("enqueue", "mail.send", *key, "--ordered")
+    assert first["job"]["key"] == "customer:42"
+    again = answer("enqueue", "mail.send", *key, "--on-conflict", "discard")
+    assert (again["duplicate"], again["id"]) == (True, first["id"])
+    assert "key" in run("enqueue", "mail.send", *key, "--on-conflict", "discard").stderr
+    refused = run("enqueue", "mail.send", *key, "--on-conflict", "discard", "--on-duplicate", "raise")
+    assert (refused.exit_code, "customer:42" in refused.stderr) == (4, True)
+    newest = answer("enqueue", "mail.send", *key, "--on-conflict", "replace")
+    assert {str(job.id): job.status for job in jobs(url)} == {first["id"]: "cancelled", newest["id"]: "pending"}
+    shown = run("jobs", "show", newest["id"], "--url", url).stdout
+    assert ["key", "customer:42"] in [line.split() for line in shown.splitlines()]
 
 
 @pytest.mark.parametrize("when", ["in 5m", "+5m", "5m"])
@@ -108,11 +135,11 @@ def test_an_instant_is_kept(run: Run, url: str) -> None:
 
 
 def test_a_taken_key_gives_the_job_that_is_there(run: Run, url: str, answer: Callable[..., Any]) -> None:
-    first = answer("enqueue", "mail.send", "--key", "k", "--url", url)
-    again = answer("enqueue", "mail.send", "--key", "k", "--url", url)
+    first = answer("enqueue", "mail.send", "--idempotency-key", "k", "--url", url)
+    again = answer("enqueue", "mail.send", "--idempotency-key", "k", "--url", url)
     assert (first["duplicate"], again["duplicate"]) == (False, True)
     assert first["id"] == again["id"]
-    refused = run("enqueue", "mail.send", "--key", "k", "--on-duplicate", "raise", "--url", url)
+    refused = run("enqueue", "mail.send", "--idempotency-key", "k", "--on-duplicate", "raise", "--url", url)
     assert (refused.exit_code, refused.stdout) == (4, "")
     assert first["id"] in refused.stderr
     assert len(jobs(url)) == 1
@@ -173,7 +200,7 @@ def test_wait_prints_the_result_of_a_job_that_has_ended(run: Run, url: str) -> N
 
         send.using(idempotency_key="k").enqueue(to=7)
         run_due(app)
-    result = run("enqueue", "mail.send", "to=7", "--key", "k", "--wait", "--url", url)
+    result = run("enqueue", "mail.send", "to=7", "--idempotency-key", "k", "--wait", "--url", url)
     assert (result.exit_code, json.loads(result.stdout)) == (0, {"sent": 7})
 
 

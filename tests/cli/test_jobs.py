@@ -60,7 +60,7 @@ def test_the_label_of_a_priority_is_shown(run: Run, scene: Scene) -> None:
         (['correlation-id:"order 9"'], {"dead"}),
         (["--created-by", "shop"], {"waiting"}),
         (["created_by:shop"], {"waiting"}),
-        (["--key", "welcome-7"], {"done"}),
+        (["--idempotency-key", "welcome-7"], {"done"}),
         (["--category", "maintenance", "status:completed"], {"done"}),
         (["--since", "1h"], {"done", "dead", "failed", "waiting"}),
         (["since:1h"], {"done", "dead", "failed", "waiting"}),

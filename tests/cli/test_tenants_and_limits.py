@@ -126,3 +126,29 @@ def test_a_job_s_waiting_is_explained(known: Scene, run: Run, answer: Answer) ->
 def test_what_only_lists_takes_the_word_list_too(known: Scene, run: Run, command: str) -> None:
     assert run(command, "list", "--url", known.url).output == run(command, "--url", known.url).output
     assert run(command, "lost", "--url", known.url).exit_code == 2
+
+
+@pytest.mark.requirement("D24")
+def test_keys_are_listed_limited_and_a_place_is_freed_by_hand(run: Run, made: str, answer: Answer) -> None:
+    at = ("--url", made)
+    assert run("limits", "list", "--keys", *at).stderr == "no job waits at a key\n"
+    numbers = [
+        answer("enqueue", "mail.send", "--key", key, "--tenant", "acme", *at)["job"]["seq"]
+        for key in ("customer:42", "customer:42", "customer:42", "shop:7", "shop:7")
+    ]
+    with Fairlane(made) as app:
+        assert app.jobs.claim(["default"], lease=600) is not None
+    rows = run("limits", "list", "--keys", "--name", "customer", *at).stdout.splitlines()
+    assert [row.split() for row in rows[1:]] == [["acme", "customer:42", "1", "1", "2", str(numbers[0])]]
+    found = answer("limits", "list", "--keys", "--tenant", "acme", *at)["keys"]
+    assert [(use["key"], use["waiting"], use["in_use"]) for use in found] == [("customer:42", 2, 1), ("shop:7", 1, 1)]
+    assert f"job {numbers[0]} has its place" in run("jobs", "why", numbers[2], *at).stdout
+    freed = run("jobs", "free-place", numbers[0], "--notes", "it hangs", *at)
+    assert freed.stdout.endswith("mail.send  processing: its place at customer:42 is free\n")
+    assert run("jobs", "free-place", numbers[0], *at).exit_code == 4
+    kept = answer("limits", "set", "--key", "customer", "--running", 2, "--rate", "10/s", *at)["kept"]
+    assert [(one["limit"]["kind"], one["limit"]["name"], one["limit"]["running"]) for one in kept] == [
+        ("key", "customer", 2)
+    ]
+    assert "customer" in run("limits", "list", *at).stdout
+    assert run("limits", "clear", "--key", "customer", *at).stdout == "the limit is cleared\n"

@@ -76,6 +76,7 @@ WHY = Selection(
     Explanation,
     *("reasons", "waiting.place", "waiting.ahead", "waiting.more_urgent", "waiting.tenants", "waiting.limits"),
     *("waiting.waiting_limit", "waiting.workers", "waiting.knowing", "waiting.waits_for"),
+    *("waiting.key", "waiting.key_ahead"),
     more={"job": JOB},
 )
 
@@ -208,6 +209,12 @@ async def bury_job(ctx: Context, id: JobRef, body: BuryBody) -> Job:
 async def reset_job(ctx: Context, id: JobRef, notes: Notes) -> Job:
     """Take a running job from its worker: the job becomes ready again and no attempt is counted."""
     return await ctx.app.jobs.areset(id, by=ctx.by, notes=notes)
+
+
+@routes.post("{id:short_id}/free-place/", JobAdmin.afree_place, answer=JOB)
+async def free_place(ctx: Context, id: JobRef, notes: Notes) -> Job:
+    """Give up the place that a job has at its key: the next one starts beside it."""
+    return await ctx.app.jobs.afree_place(id, by=ctx.by, notes=notes)
 
 
 @routes.post("many/", JobAdmin.aact_on_many, answer=DONE)

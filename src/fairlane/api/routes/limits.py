@@ -1,4 +1,4 @@
-"""Routes for limits: those set at run time, and those declared by code."""
+"""Routes for limits: those set at run time, those declared by code, and the keys at which jobs wait."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import msgspec
 from msgspec import Meta
 from pydantic import Field
 
-from fairlane.api.fields import ActBody, Name, TenantName, accepting, many, shape
+from fairlane.api.fields import ActBody, Key, Name, PageSize, TenantName, accepting, many, shape
 from fairlane.api.request import Context
 from fairlane.api.router import Routes
 from fairlane.client.admin.limits import LimitAdmin
 from fairlane.core.ids import EVERY_TENANT
 from fairlane.core.limits import Limit, LimitKind, StoredLimit
+from fairlane.core.ops import KeyUse
 from fairlane.errors import InvalidOption
 
 routes = Routes("limits", "/api/jobs/limits/")
@@ -35,6 +36,7 @@ LIMITS = shape(
     limits=many(LIMIT, "Set at run time; they override the code's."),
     code_limits=many(LIMIT, "Declared by settings and code."),
 )
+KEYS = shape("KeyList", keys=many(shape("KeySummary", KeyUse, rate=_RATE), "Those with the most waiting jobs first."))
 CLEARED = shape("LimitCleared", changed=bool)
 
 
@@ -70,7 +72,10 @@ async def list_limits(ctx: Context) -> object:
 
 @routes.put("", LimitAdmin.aset, all_tenants=True, answer=LIMIT)
 async def set_limit(ctx: Context, body: LimitBody) -> object:
-    """Set the limit of one queue, tenant, task or name, at once. Replaces the limit set before."""
+    """Set the limit of one queue, tenant, task or name, or of each key of a name, at once.
+
+    Replaces the limit set before.
+    """
     figures = body.model_dump(exclude={"kind", "name", "queue"}, exclude_none=True)
     stored = await ctx.app.limits.aset(**body.about(), **figures, by=ctx.by)
     key = (body.kind, body.name, body.queue or "")
@@ -81,6 +86,17 @@ async def set_limit(ctx: Context, body: LimitBody) -> object:
 async def clear_limit(ctx: Context, body: AboutLimitBody) -> object:
     """Remove a limit set at run time; the code's own limit applies again."""
     return {"changed": await ctx.app.limits.aclear(**body.about(), by=ctx.by, notes=body.notes)}
+
+
+@routes.get("keys/", LimitAdmin.akeys, answer=KEYS)
+async def list_keys(
+    ctx: Context, name: Name | None = None, key: Key | None = None, tenant: TenantName | None = None,
+    limit: PageSize = 50,
+) -> object:  # fmt: skip
+    """List the keys at which jobs wait, with who has their places."""
+    keys = await ctx.app.limits.akeys(name=name, key=key, tenant=tenant, limit=limit)
+    rates = [None if use.rate is None else str(use.rate) for use in keys]
+    return {"keys": [{**msgspec.structs.asdict(use), "rate": rate} for use, rate in zip(keys, rates, strict=True)]}
 
 
 def stored_limits(records: Iterable[StoredLimit]) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 import msgspec
@@ -13,6 +13,7 @@ import msgspec
 from fairlane.cli.options import at_store, instant_ahead, names_of, prints, queue_option, read_span
 from fairlane.cli.output import Printer
 from fairlane.cli.target import At
+from fairlane.core.job_keys import OnConflict
 from fairlane.core.names import BUILT_IN_TASKS
 from fairlane.core.payload.codec import decode
 from fairlane.core.payload.json_scan import ScanLimits
@@ -33,7 +34,14 @@ if TYPE_CHECKING:
 @click.option(
     "--at", "run_at", type=instant_ahead, metavar="WHEN", help='Run at this time: 2030-01-01T09:00Z, or "in 5m".'
 )
-@click.option("--key", "idempotency_key", help="Idempotency key: one job per tenant and key.")
+@click.option("--key", metavar="NAME:VALUE", help="Its key, as customer:42: jobs with one key wait for each other.")
+@click.option("--ordered", is_flag=True, default=None, help="Jobs with its key run one by one, as they were enqueued.")
+@click.option(
+    "--on-conflict",
+    type=click.Choice(get_args(OnConflict)),
+    help="While its key has no place: wait (the default), or discard this job, or replace those that wait or run.",
+)
+@click.option("--idempotency-key", help="One job per tenant and key.")
 @click.option("--dedup-key", help="One unfinished job per tenant, type and key.")
 @click.option(
     "--on-duplicate",

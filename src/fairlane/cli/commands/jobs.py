@@ -1,4 +1,4 @@
-"""`fairlane jobs`: list, show, why, cancel, retry, fail, bury, reset."""
+"""`fairlane jobs`: list, show, why, cancel, retry, fail, bury, reset, free-place."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from fairlane.cli.options import (
     SuggestingGroup,
     act_on_matching,
     act_on_several,
+    acts,
     at_store,
     in_scope,
     instant_back,
@@ -101,7 +102,7 @@ def jobs() -> None:
 @click.option("--correlation-id", help="With this correlation id.")
 @click.option("--parent", metavar="ID", help="Enqueued by this job.")
 @click.option("--created-by", help="Enqueued by this person or service.")
-@click.option("--key", "idempotency_key", help="With this idempotency key.")
+@click.option("--idempotency-key", help="With this idempotency key.")
 @click.option(
     "--since", type=instant_back, metavar="WHEN", help="Enqueued at or after: an instant, or a span such as 1h."
 )
@@ -263,6 +264,19 @@ def reset(
         at=at,
         out=out,
     )
+
+
+@jobs.command("free-place")
+@click.argument("id")
+@acts
+@in_scope
+@at_store
+@prints
+def free_place(id: str, tenant: str | None, at: At, out: Printer, **about: Any) -> None:
+    """Give up the place that a job has at its key, as of one that hangs: the next one starts beside it."""
+    with at.client() as client:
+        job = client.jobs.free_place(client.jobs.id_of(id, tenant=tenant), tenant=tenant, **about)
+    out.answer(job, f"{job_line(job)}: its place at {job.key} is free")
 
 
 def _act(

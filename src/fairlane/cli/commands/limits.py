@@ -1,4 +1,4 @@
-"""`fairlane limits`: list, set and clear limits."""
+"""`fairlane limits`: list, set and clear limits; list the keys at which jobs wait."""
 
 from __future__ import annotations
 
@@ -26,6 +26,13 @@ COLUMNS: tuple[Column, ...] = (
 )
 
 
+KEY_COLUMNS: tuple[Column, ...] = (
+    *("tenant", "key", ("running", lambda use: "no limit" if use.running is None else use.running), "rate"),
+    ("ordered", lambda use: "ordered" if use.ordered else ""),
+    *("in_use", "waiting", ("held by", lambda use: ", ".join(str(holder.seq) for holder in use.holders))),
+)
+
+
 class DeclaredLimit(NamedTuple):
     """A limit of settings and code, in a table beside those set at run time."""
 
@@ -42,7 +49,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def about(command: F) -> F:
-    """The target of a limit: `--queue`, `--tenant` (alone or in a queue), `--type` or `--name`."""
+    """The target of a limit: `--queue`, `--tenant` (alone or in a queue), `--type`, `--name` or `--key`."""
+    command = click.option("--key", metavar="NAME", help="Each key of this name: customer, of customer:42.")(command)
     command = click.option("--name", help="A named limit, shared by tasks.")(command)
     command = click.option("--type", "task", help="This task.")(command)
     command = click.option("--tenant", help="This tenant, or * for every tenant; with --queue: in that queue.")(command)
@@ -53,15 +61,25 @@ def about(command: F) -> F:
 def limits() -> None:
     """List and set limits on waiting, running and starting jobs.
 
-    Limits apply to queues, tenants, tasks, and names that tasks share.
+    Limits apply to queues, tenants, tasks, names that tasks share, and keys of jobs.
     """
 
 
 @limits.command("list")
+@click.option("--keys", is_flag=True, help="The keys at which jobs wait, those with the most of them first.")
+@click.option("--name", help="With --keys: of this name.")
+@click.option("--tenant", help="With --keys: of this tenant.")
 @at_store
 @lists
-def list_limits(at: At, out: Printer) -> None:
-    """List limits set at run time, and those of settings and code."""
+def list_limits(keys: bool, name: str | None, tenant: str | None, at: At, out: Printer) -> None:
+    """List limits set at run time, and those of settings and code; or the keys of jobs."""
+    if (name or tenant) and not keys:
+        raise click.UsageError("--name and --tenant need --keys", click.get_current_context())
+    if keys:
+        with at.client() as client:
+            found = client.limits.keys(name=name, tenant=tenant)
+        out.listing("keys", found, KEY_COLUMNS, empty="no job waits at a key")
+        return
     app = at.application()
     with at.client() as client:
         kept = client.limits.list()
