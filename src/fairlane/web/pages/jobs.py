@@ -289,5 +289,13 @@ async def reset_job(page: CurrentPage, id: UUID, form: Form) -> str:
     return _back(page, await page.app.jobs.areset(id, **_about(page, form)))
 
 
+@pages.act(
+    "/{id:uuid}/free-place", JobAdmin.afree_place, done="Its place is free: the next job with its key may start."
+)
+async def free_place(page: CurrentPage, id: UUID, form: Form) -> str:
+    job = await page.app.jobs.afree_place(id, **_about(page, form))
+    return page.url("show_limits") if form.text("from") == "limits" else _back(page, job)
+
+
 def _about(page: Page, form: Form) -> Any:
     return {"by": page.by, "notes": form.words("notes"), "tenant": page.tenant}

@@ -1,4 +1,4 @@
-"""The page of limits: what may wait, run at once or start in a span, of queues, tenants, tasks and names they share."""
+"""The page of limits: what may wait, run at once or start in a span; and the keys at which most jobs wait."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from fairlane.api.fields import Cursor
 from fairlane.api.routes.limits import concerns
+from fairlane.client.admin.job_keys import allowed, doing_now
 from fairlane.client.admin.limits import LimitAdmin
 from fairlane.core.ids import EVERY_TENANT
 from fairlane.core.limits import LIMIT_KINDS, NO_LIMIT, FullPolicy, Limit
@@ -19,7 +20,8 @@ from fairlane.web.page import CurrentPage, Page, Pages, Values, part_at
 pages = Pages("limits", "/limits", title="Limits", key="l")
 
 PAGE_SIZE = 50
-_OPTIONS = {"queue": "queue", "tenant": "tenant", "type": "task", "named": "name"}
+KEYS_SHOWN = 20
+_OPTIONS = {"queue": "queue", "tenant": "tenant", "type": "task", "named": "name", "key": "key"}
 _AT_FULL = {"warn": "more are taken in with a warning", "reject": "more are refused", "hold": "more are held back"}
 
 
@@ -57,11 +59,13 @@ class LimitRow(Struct, frozen=True, kw_only=True):
 
 @pages.page("", LimitAdmin.alist, "limits.html")
 async def show_limits(page: CurrentPage, cursor: Cursor = None) -> Values:
-    """Show limits set at run time, and those of settings and code."""
+    """Show limits set at run time, those of settings and code, and the busiest keys with who has their places."""
     tenant = page.tenant
+    keys = await page.app.limits.akeys(tenant=tenant, limit=KEYS_SHOWN)
     limits = await read_limits(page, lambda limit: tenant is None or concerns(limit, tenant))
     return {
         "limits": part_at(cursor, limits, PAGE_SIZE),
+        "keys": [(use, allowed(use), [(one, doing_now(one, page.now)) for one in use.holders]) for use in keys],
         "kinds": LIMIT_KINDS,
         "policies": ("", *get_args(FullPolicy)),
     }
