@@ -142,3 +142,19 @@ def test_pending_jobs_have_a_gauge_for_each_type_up_to_a_hundred_and_the_rest_to
         assert {sample.labels["type"] for sample in samples} == {*(f"task-{n:03d}" for n in range(100)), OTHER}
         assert value(families, "fairlane_pending_jobs", type="task-007") == 2
         assert value(families, "fairlane_pending_jobs", type=OTHER) == 2
+
+
+@pytest.mark.requirement("D24")
+def test_jobs_that_wait_at_keys_are_counted_by_the_names_of_the_keys_alone() -> None:
+    shop = Shop()
+
+    @shop.app.task(name="mail.send")
+    def send() -> None: ...
+
+    for tenant in ("acme", "globex"):
+        for key, count in (("customer:1", 2), ("customer:2", 1), ("shop:berlin", 1)):
+            shop.app.enqueue_many([send.using(tenant=tenant, key=key).bind()] * count)
+    families = shop.scrape()
+    found = {sample.labels["name"]: sample.value for sample in families["fairlane_jobs_waiting_at_keys"].samples}
+    assert found == {"customer": 6, "shop": 2}
+    assert "fairlane_jobs_waiting_at_keys" not in shop.scrape(tenant="acme"), "one tenant's metrics stay small"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 
@@ -11,7 +12,8 @@ from prometheus_client.metrics_core import Metric
 from fairlane.client.store_access import SpoolState
 from fairlane.core.breaker import BreakerRecord
 from fairlane.core.histogram import Spans, cumulative
-from fairlane.core.ops import Alert, Health, Stats, Workers
+from fairlane.core.job_keys import key_name
+from fairlane.core.ops import MAX_PAGE, Alert, Health, KeyUse, Stats, Workers
 from fairlane.core.statistics import lane_use
 from fairlane.metrics.counters import COUNTED, OTHER, CounterSums, Pair, WorkerCounters
 
@@ -21,6 +23,7 @@ MOST_WORKERS = 200
 """Worker processes with metrics of their own."""
 MOST_TYPES = 100
 """Types with a gauge of their own; the rest are together."""
+MOST_KEY_NAMES = 100
 BREAKER_STATES = {"closed": 0, "half_open": 1, "open": 2}
 
 
@@ -141,6 +144,21 @@ def spool(state: SpoolState | None) -> Iterator[Metric]:
     age = GaugeMetricFamily("fairlane_spool_oldest_job_age_seconds", "How long the oldest spooled job has waited.")
     age.add_metric((), state.age_s)
     yield from (jobs, age)
+
+
+def job_keys(busiest: Iterable[KeyUse]) -> Iterator[Metric]:
+    """By the names of keys alone: of their values there is no end."""
+    waiting = GaugeMetricFamily(
+        "fairlane_jobs_waiting_at_keys",
+        f"Jobs that wait at keys of this name, at the {MAX_PAGE} keys of any name where most do.",
+        labels=("name",),
+    )
+    counts: Counter[str] = Counter()
+    for use in busiest:
+        counts[key_name(use.key)] += use.waiting
+    for name, count in counts.most_common(MOST_KEY_NAMES):
+        waiting.add_metric((name,), count)
+    yield waiting
 
 
 def breakers(found: Iterable[BreakerRecord]) -> Iterator[Metric]:

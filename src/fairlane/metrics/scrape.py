@@ -21,12 +21,15 @@ from fairlane.client.steps import Steps, arun_steps, run_steps
 from fairlane.core.breaker import BreakerRecord
 from fairlane.core.ops import (
     ALL_TENANTS,
+    MAX_PAGE,
     ROUGH_CAP,
     Alert,
     Check,
     GetStats,
     Health,
+    KeyUse,
     ListBreakers,
+    ListKeys,
     ListWorkers,
     ReadAlerts,
     Scope,
@@ -90,6 +93,8 @@ LATELY = timedelta(minutes=3)
 """The span that most reads cover: statistics of older minutes seldom change."""
 WHOLE_EVERY_S = 300.0
 """How often the whole window is read, for statistics that arrived late."""
+KEYS_EVERY_S = 60.0
+"""How often the keys at which jobs wait are read, while jobs are held: all of these are looked through."""
 MOST_READS = 20
 MOST_SCOPES = 100
 """Tenants whose own metrics are kept for each application."""
@@ -121,6 +126,8 @@ class Scrape(Collector):
         self._counters = MinuteCounters(app.runtime.settings.metrics_tenants if scope.tenant is None else 1)
         self._workers, self._tenants = WorkerCounters(), TenantCounts()
         self._gauges: Gauges | None = None
+        self._keys: tuple[KeyUse, ...] = ()
+        self._keys_s = float("-inf")
         self._read_s = self._whole_s = float("-inf")
         self._lock = threading.Lock()
         self._is_reading = False
@@ -150,11 +157,19 @@ class Scrape(Collector):
                 self._workers.add(gauges.workers)
         if self._scope.tenant is None:
             yield from self._tenants.read(self._counters.named)
+            yield from self._read_keys(gauges.stats, began_s)
         with self._lock:
             if is_whole:
                 self._whole_s = began_s
             self._gauges, self._read_s = gauges, began_s
             self.text = generate_latest(self)
+
+    def _read_keys(self, stats: Stats, now_s: float) -> Steps[None]:
+        if not any(queue.held for queue in stats.queues):
+            self._keys = ()
+        elif now_s - self._keys_s >= KEYS_EVERY_S:
+            self._keys = (yield ListKeys(scope=ALL_TENANTS, limit=MAX_PAGE)).keys
+            self._keys_s = now_s
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -185,6 +200,7 @@ class Scrape(Collector):
         yield from families.tenant_counts(self._tenants.counts, gauges.stats)
         yield from families.breakers(gauges.breakers)
         yield from families.alerts(gauges.alerts)
+        yield from families.job_keys(self._keys)
         if gauges.workers is not None:
             yield from families.workers(gauges.workers, self._workers)
 
