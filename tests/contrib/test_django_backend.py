@@ -314,6 +314,13 @@ def test_using_takes_the_options_of_fairlane(shop: Shop) -> None:
         shop.task("add").using(tennant="acme")
 
 
+@pytest.mark.requirement("D24")
+def test_a_task_has_keys_of_its_arguments_as_they_are_stored(shop: Shop) -> None:
+    results = [shop.task("numbered").enqueue(7), shop.task("numbered").using(key="import:42").enqueue(8)]
+    jobs = [shop.app.jobs.get(result.id) for result in results]
+    assert [job.key for job in jobs if job] == ["order:7", "import:42"]
+
+
 def test_the_tenant_in_force_is_the_tenant_of_the_job(shop: Shop) -> None:
     with tenant("acme"):
         first = shop.task("add").enqueue(1)

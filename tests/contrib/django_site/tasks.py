@@ -23,6 +23,12 @@ def add(a: int, b: int = 0) -> int:
     return a + b
 
 
+@task
+@job_options(key="order_id")
+def numbered(order_id: int) -> int:
+    return order_id
+
+
 @task()
 def anything(*args: Any, **kwargs: Any) -> list[Any]:
     return [list(args), kwargs]
