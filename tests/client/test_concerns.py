@@ -122,6 +122,13 @@ def workflow_blocked(shop: Shop) -> None:
     shop.app.dead_letters.acknowledge(shop.app.dead_letters.list().dead_letters[0])
 
 
+def key_blocked(shop: Shop) -> None:
+    shop.hire()
+    for _ in range(3):
+        shop.app.tasks["fail"].using(tenant="acme", key="shop:berlin", ordered=True).enqueue()
+    run_due(shop.app)
+
+
 def dead_letters(shop: Shop) -> None:
     shop.hire()
     shop.fail(26)
@@ -167,6 +174,12 @@ STORIES: list[tuple[Callable[[Shop], None], list[tuple[str, str, str, int | None
         ("workflow_blocked", "warning",
          'workflow "onboard" goes on when somebody deals with its dead nodes (1 dead, 1 waiting)', 1,
          "fairlane workflows show "),
+        ("dead_letters", "info", "1 dead letter pending review: ValueError of fail", 1,
+         "fairlane dead-letters groups"),
+    ]),
+    (key_blocked, [
+        ("key_blocked", "warning", 'dead letter 1 of tenant "acme" holds up 2 jobs at shop:berlin', 2,
+         "fairlane dead-letters reprocess 1, or resolve or discard it"),
         ("dead_letters", "info", "1 dead letter pending review: ValueError of fail", 1,
          "fairlane dead-letters groups"),
     ]),

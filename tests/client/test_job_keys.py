@@ -332,7 +332,7 @@ def test_why_and_a_place_freed_by_hand(app: Fairlane, clock: FakeClock) -> None:
     assert (record.by, record.notes) == ("ada", "it hangs")
 
 
-def test_a_dead_letter_of_an_ordered_key_is_a_concern_while_others_wait_behind_it(app: Fairlane) -> None:
+def test_a_dead_letter_holds_the_line_of_an_ordered_key_until_it_is_closed(app: Fairlane) -> None:
     @app.task(name="push", key="shop", ordered=True, max_attempts=1)
     def push(shop: str, item: int) -> None:
         raise ValueError(item)
@@ -341,9 +341,6 @@ def test_a_dead_letter_of_an_ordered_key_is_a_concern_while_others_wait_behind_i
     run_due(app)
     assert [handle.status() for handle in handles] == ["dead", "pending", "pending"]
     letter = handles[0].job().seq
-    [concern] = [one for one in app.alerts.concerns().concerns if one.code == "key_blocked"]
-    assert concern.says == f'dead letter {letter} of tenant "acme" holds up 2 jobs at shop:berlin'
-    assert concern.helps == f"fairlane dead-letters reprocess {letter}, or resolve or discard it"
     assert why(app, handles[2]).says == (
         f"it is second of 2 at shop:berlin, which runs one at a time, in order; dead letter {letter} holds the line "
         "until somebody deals with it"
@@ -351,5 +348,3 @@ def test_a_dead_letter_of_an_ordered_key_is_a_concern_while_others_wait_behind_i
     app.dead_letters.resolve(letter, by="ada", notes="by hand")
     run_due(app)
     assert [handle.status() for handle in handles] == ["dead", "dead", "pending"]
-    app.dead_letters.discard(handles[1].job().seq, by="ada", notes="gone")
-    assert not [one for one in app.alerts.concerns().concerns if one.code == "key_blocked"]
