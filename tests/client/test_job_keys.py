@@ -236,6 +236,13 @@ def test_each_row_of_a_map_has_its_own_key(app: Fairlane) -> None:
     assert keys == ["customer:1", "customer:2", None, "customer:1", "customer:3", "customer:4", "import:42"]
 
 
+def test_a_map_counts_what_was_enqueued_and_not_what_was_discarded(app: Fairlane) -> None:
+    sync = task_with(app, "customer_id", on_conflict="discard")
+    assert sync.enqueue_map([(1,), (1,), (2,), (2,), (None,)], chunk=3) == 3
+    handles = app.enqueue_many([sync.using(key="import:42").bind(n) for n in range(3)])
+    assert [handle.duplicate for handle in handles] == [False, True, True]
+
+
 def test_a_later_call_does_not_have_the_key_of_the_one_before(app: Fairlane) -> None:
     sync = task_with(app, "customer_id")
     assert [sync.enqueue(n).job().key for n in (1, 2, None, 1)] == ["customer:1", "customer:2", None, "customer:1"]

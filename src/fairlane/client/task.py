@@ -380,7 +380,8 @@ class Task(HookDecorators, Generic[P, R]):
         chunk: int = 1_000,
         progress: Callable[[int], object] = lambda enqueued: None,
     ) -> int:
-        """Enqueue one job for each row of arguments, a mapping by name or a sequence; returns how many.
+        """Enqueue one job for each row of arguments, a mapping by name or a sequence; returns how many,
+        without those that their keys discarded.
 
         For many jobs that are alike: rows are taken from their source as they are needed and enqueued by `chunk`, each
         chunk in a commit of its own, after which `progress` is called with the number enqueued so far. An error leaves

@@ -115,12 +115,14 @@ class Enqueuer(Verbs):
     many, amany = both(_many)
 
     def _rows(self, task: Definition[Any], options: Options, rows: Sequence[Row]) -> Steps[int]:
-        """Enqueue one call for each row, all in one commit; returns how many."""
+        """Enqueue one call for each row, all in one commit; returns how many, without those that were discarded."""
         if options.tenant == NO_TENANT:
             yield from self._ask_for_tenants(options.conn)
         specs = self.preparer.jobs(task, options, [_bound(task, row) for row in rows])
-        result = yield from self._put(specs, options.conn)
-        return len(self._receipts(result))
+        receipts = self._receipts((yield from self._put(specs, options.conn)))
+        if isinstance(receipts, Lazy):
+            return len(receipts)  # none of them was looked at
+        return sum(receipt.disposition != "duplicate" for receipt in receipts)
 
     rows, arows = both(_rows)
 
