@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -338,3 +339,27 @@ def test_a_process_has_the_tables_of_the_recipe_the_views_of_the_checklist_and_b
     }  # fmt: skip
     for table in ("task", "attempt", "attempt_succeeded", "attempt_failed", "task_succeeded", "task_failed"):
         assert db.one(f"select count(*) from comms.send_email_{table}") == (1 if table in ("task", "attempt") else 0)
+
+
+@pytest.mark.requirement("D24")
+def test_each_customer_has_one_job_at_a_time_while_others_run_beside_it(app: Fairlane) -> None:
+    together, running, ran = threading.Barrier(2), list[int](), list[tuple[int, int]]()
+
+    @app.task(name="sync", key="customer_id")
+    def sync(customer_id: int, n: int) -> int:
+        running.append(customer_id)
+        together.wait(30)  # the other customer's job runs, too
+        at_once = running.count(customer_id)
+        together.wait(30)
+        running.remove(customer_id)
+        ran.append((customer_id, n))
+        return at_once
+
+    handles = [sync.using(tenant="acme").enqueue(customer_id, n) for n in range(5) for customer_id in (42, 43)]
+    last = app.jobs.why(handles[-1]).reasons[0]
+    assert (last.code, last.says) == ("key_free", "it is 5th of 5 at customer:43: a live worker lets it in")
+    with app.running(drain=True, slots=8):
+        pass
+    assert [handle.result(timeout=0) for handle in handles] == [1] * 10
+    assert [n for customer, n in ran if customer == 42] == [n for customer, n in ran if customer == 43] == [*range(5)]
+    assert app.limits.keys() == ()
