@@ -78,7 +78,7 @@ class People(Reads):
             r.end_try("failed_by_hand", now, own_failure(r.spec.type, "FailedByHand", error_class, op.reason))
             if runs_again and not cancelled:
                 r.place, r.due, r.awaits_retry = "scheduled", now + span(op.retry_delay_s), True
-                r.since = now
+                r.since, r.at_key = now, False
             else:
                 r.finish("cancelled" if runs_again else "dead", now)
             return True

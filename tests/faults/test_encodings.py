@@ -14,6 +14,8 @@ import pytest
 import redis
 
 from fairlane import Fairlane
+from fairlane.core.job_keys import JobKey
+from fairlane.core.limits import NO_LIMIT
 from fairlane.core.ops import Discard, GetStats, HasTenants, PageDeadLetters, PageJobs, ReadWeights, Resolve, Turn
 from fairlane.core.ops.base import ALL_TENANTS
 from fairlane.errors import StoreError, StoreRefused
@@ -21,7 +23,7 @@ from fairlane.stores import SqliteLibrary
 from fairlane.stores.postgres import PostgresStore
 from fairlane.stores.redis import RedisStore
 from fairlane.testing.conformance.samples import cancelled, completed, died, released, retried
-from fairlane.testing.conformance.scene import Scene
+from fairlane.testing.conformance.scene import Scene, wanting
 from fairlane.testing.conformance.schedules import declare, fire, firing, spec
 from fairlane.testing.conformance.workflows import Flow
 from tests.faults.places import Place
@@ -86,9 +88,9 @@ def test_a_client_encoding_set_for_the_role_or_the_database_changes_nothing(plac
 
 
 @pytest.fixture
-def ascii_place(place: Place) -> Place:
+def ascii_place(place: Place) -> Iterator[Place]:
     """A database that keeps whatever bytes it is given."""
-    name = f"{place.name}_ascii"
+    name = "sql_ascii"
     with psycopg.connect(place.server.dsn("postgres"), autocommit=True) as conn:
         conn.execute(
             f"create database {name} encoding 'SQL_ASCII' locale_provider libc locale 'C' template template0".encode()
@@ -97,7 +99,8 @@ def ascii_place(place: Place) -> Place:
     store = PostgresStore(made.dsn)
     store.migrator().up()
     store.close()
-    return made
+    yield made
+    place.server.drop_database(name)
 
 
 def test_a_job_whose_bytes_are_no_text_is_a_dead_letter_with_the_reason_and_the_others_run(ascii_place: Place) -> None:
@@ -321,7 +324,31 @@ def test_scheduled_jobs_without_a_readable_body_do_not_hold_up_the_others(
         assert scene.promote().next_due_at is None
 
 
-@pytest.mark.parametrize("place", ["ready", "failed", "scheduled"])
+@pytest.mark.requirement("D24", "L3")
+@pytest.mark.parametrize("found", [b"garbage", b""])
+@pytest.mark.parametrize("when", ["held", "let in"])
+def test_a_job_with_a_key_whose_body_cannot_be_read_leaves_its_place_to_the_next(
+    shared_valkey: ValkeyServer, valkey: redis.Redis, when: str, found: bytes
+) -> None:
+    with closing(RedisStore(shared_valkey.url)) as store:
+        scene = Scene(store)
+        worker, key = scene.hire(3600.0), JobKey(value="customer:42")
+        odd, good = scene.put(key=key), scene.put(key=key)
+        if when == "let in":
+            scene.turn(worker)
+        body = f"{{fairlane}}:job:{odd.seq}"
+        valkey.set(body, found) if found else valkey.delete(body)
+        leases = scene.claim(worker, 2)
+        if when == "let in":
+            assert [(lease.seq, lease.unreadable is None) for lease in leases] == [(odd.seq, False)]
+            leases = scene.turn(worker, wanting(2), outcomes=tuple(map(died, leases))).leases
+        leases = leases or scene.claim(worker, 2)
+        assert [lease.id for lease in leases] == [good.id]
+        scene.settle(worker, *map(completed, leases))
+        assert valkey.keys("*key*") == []
+
+
+@pytest.mark.parametrize("place", ["ready", "failed", "scheduled", "at its key"])
 def test_no_damaged_byte_of_a_body_holds_up_claims_or_reclaims_or_lists(
     shared_valkey: ValkeyServer, valkey: redis.Redis, place: str
 ) -> None:
@@ -329,9 +356,9 @@ def test_no_damaged_byte_of_a_body_holds_up_claims_or_reclaims_or_lists(
     with closing(RedisStore(shared_valkey.url)) as store:
         scene = Scene(store)
         worker = scene.hire(1e6)
-        odd = scene.put_many(
-            len(damages), "odd.task", tenant="acme-odd", delay_s=60.0 if place == "scheduled" else None
-        )
+        key = JobKey(value="customer:42", running=NO_LIMIT) if place == "at its key" else None
+        delay_s = 60.0 if place == "scheduled" else None
+        odd = scene.put_many(len(damages), "odd.task", tenant="acme-odd", delay_s=delay_s, key=key)
         if place == "failed":
             scene.settle(worker, *(retried(lease) for lease in scene.claim(worker, len(odd))))
         keys = [f"{{fairlane}}:job:{job.seq}" for job in odd]

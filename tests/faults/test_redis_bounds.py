@@ -9,13 +9,23 @@ from typing import Any
 
 import pytest
 
-from fairlane.core.ids import JobId
-from fairlane.core.limits import NO_LIMIT
-from fairlane.core.ops import Age, PauseClaims, ResumeClaims, RollUpEnqueued
+from fairlane.core.ids import JobId, WorkerId
+from fairlane.core.job_keys import JobKey
+from fairlane.core.limits import NO_LIMIT, Limit
+from fairlane.core.ops import (
+    ALL_TENANTS,
+    Age,
+    DeadLetterFilter,
+    PageDeadLetters,
+    PauseClaims,
+    ResumeClaims,
+    RollUpEnqueued,
+    Want,
+)
 from fairlane.errors import FairlaneError
 from fairlane.stores.redis import RedisStore
 from fairlane.testing.conformance.limits import every_tenant, put, queue, rate, set_limit, tenant
-from fairlane.testing.conformance.samples import completed
+from fairlane.testing.conformance.samples import completed, died, retried
 from fairlane.testing.conformance.scene import Scene, wanting
 from fairlane.testing.conformance.workflows import Flow
 from tests.servers.valkey import ValkeyServer
@@ -192,6 +202,89 @@ def test_many_pauses_are_not_read_by_every_claim_and_all_hold(valkey: ValkeyServ
     assert "cmdstat_hkeys" not in valkey.call("INFO", "commandstats")
     scene.run(ResumeClaims(kind="tenant", name="yak", by="ada"))
     assert [lease.tenant for lease in scene.claim(worker, 10)] == ["yak"]
+
+
+def commands_of(valkey: ValkeyServer, scene: Scene, worker: WorkerId, *wants: Want, **parts: Any) -> int:
+    """Those of one Turn."""
+    before = calls_of(valkey)
+    scene.turn(worker, *wants, **parts)
+    return calls_of(valkey) - before - 1
+
+
+@pytest.mark.requirement("D24")
+def test_an_installation_without_keys_pays_a_turn_one_command_for_them(valkey: ValkeyServer, scene: Scene) -> None:
+    scene.put_many(200)
+    worker = scene.hire(3600.0)
+    leases = scene.claim(worker, 50)
+    assert commands_of(valkey, scene, worker) == 12
+    assert commands_of(valkey, scene, worker, wanting(50), outcomes=tuple(map(completed, leases))) == 32
+    assert valkey.call("KEYS", "*key*") == []
+
+
+@pytest.mark.requirement("D24")
+def test_a_turn_lets_in_at_a_bounded_number_of_keys_and_comes_to_all(valkey: ValkeyServer, scene: Scene) -> None:
+    """Nor does somebody who comes behind thousands of keys wait for all of them."""
+    jobs = [scene.job(key=JobKey(value=f"customer:{number}"), tenant="acme") for number in range(MANY_LINES)]
+    for first in range(0, MANY_LINES, 500):
+        scene.enqueue(*jobs[first : first + 500])
+    late = scene.put(key=JobKey(value="customer:1"), tenant="zorro")
+    worker, got, most, turns = scene.hire(3600.0), list[JobId](), 0, 0
+    while len(got) <= MANY_LINES:
+        before = calls_of(valkey)
+        got += [lease.id for lease in scene.claim(worker, 1000)]
+        most, turns = max(most, calls_of(valkey) - before), turns + 1
+        assert late.id in got, "in the first Turn"
+        assert turns <= 15, f"{len(got)} of {MANY_LINES}"
+    assert turns >= 5
+    assert most < 6_000, "commands of one Turn"
+    assert len(set(got)) == MANY_LINES + 1
+
+
+@pytest.mark.requirement("D24")
+def test_many_jobs_at_one_key_without_a_limit_are_let_in_a_bounded_number_at_a_time(scene: Scene) -> None:
+    scene.put_many(MANY_LINES, key=JobKey(value="customer:42", running=NO_LIMIT))
+    other = scene.put(key=JobKey(value="shop:1"))
+    worker = scene.hire(3600.0)
+    first = scene.claim(worker, 5000)
+    assert len(first) in range(500, 1002)
+    got = {lease.id for lease in first}
+    while more := scene.claim(worker, 5000):
+        got |= {lease.id for lease in more}
+    assert (len(got), other.id in got) == (MANY_LINES + 1, True)
+
+
+@pytest.mark.requirement("D24")
+def test_keys_without_a_place_cost_a_turn_nothing_once_it_has_looked(valkey: ValkeyServer, scene: Scene) -> None:
+    keys = [JobKey(value=f"customer:{number}") for number in range(400)]
+    for _ in range(2):
+        scene.enqueue(*(scene.job(key=key) for key in keys))
+    worker = scene.hire(3600.0)
+    leases = [lease for _ in range(4) for lease in scene.claim(worker, 1000)]
+    assert len(leases) == len(keys)
+    assert commands_of(valkey, scene, worker) == 12
+    [lease, *_] = leases
+    assert commands_of(valkey, scene, worker, outcomes=(completed(lease),)) < 70, "and one that is free, no others"
+
+
+@pytest.mark.requirement("D24")
+def test_keys_that_nobody_uses_any_more_leave_nothing_behind(valkey: ValkeyServer, scene: Scene) -> None:
+    rated = JobKey(value="customer:42", running=2, rate=rate(9, 10))
+    scene.enqueue(*(scene.job(key=key, delay_s=None) for key in (rated, JobKey(value="shop", ordered=True)) * 3))
+    worker, ended = scene.hire(3600.0), 0
+    set_limit(scene, Limit(kind="key", name="shop", running=3))
+    outcomes = dict(enumerate((died, retried, completed)))
+    while leases := scene.claim(worker, 9):
+        scene.settle(worker, *(outcomes[(ended + nth) % 3](lease) for nth, lease in enumerate(leases)))
+        for letter in scene.run(
+            PageDeadLetters(scope=ALL_TENANTS, where=DeadLetterFilter(status="pending_review"))
+        ).dead_letters:
+            scene.resolve(letter.id)
+        ended += len(leases)
+        scene.later(60)
+    assert ended >= 6
+    left = {key for key in valkey.call("KEYS", "*key*") if ":audit:" not in key}
+    assert left == {"{fairlane}:rate:key:6:systemcustomer:42", "{fairlane}:rate_used:key:6:systemcustomer:42"}
+    assert all(3_600_000 < int(valkey.call("PTTL", key)) <= 3_620_000 for key in left), "these go by themselves"
 
 
 MANY_NODES = 50_000

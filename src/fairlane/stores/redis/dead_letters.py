@@ -237,8 +237,10 @@ def _copy(
         timeout_s=body.timeout_s,
         retry=None if body.retry is None else msgspec.Raw(body.retry.encode()),
         delay_s=op.delay_s or None,
+        key=None if body.key is None else body.key.as_given(),
     )
-    given, rest = new_job(spec, node=None if node is None else node.field)
+    order = 0 if body.key is None else body.key.order or found.seq
+    given, rest = new_job(spec, node=None if node is None else node.field, order=order)
     if any(name.startswith(b"step:") for name in found.facts):
         given["steps_of"] = found.seq
     if node is not None and node.is_waiting:

@@ -1,6 +1,6 @@
 """Enqueue as one call: of scripts/enqueue_alike.lua for plain jobs, of scripts/enqueue.lua for all others.
 
-Plain are those without keys or a delay that differ in id and payload alone, one by itself too.
+Plain are those without keys of any kind or a delay that differ in id and payload alone, one by itself too.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from fairlane.core.ids import JobId, Seq
 from fairlane.core.job import JobSpec
 from fairlane.core.limits import LimitsInForce
 from fairlane.core.ops import Enqueue, EnqueueResult, LimitHit, Pause, Receipt
+from fairlane.stores.redis.job_keys import conflict_of
 from fairlane.stores.redis.states import joined, new_job, own_body, read_body, shared_body, text_of
 from fairlane.stores.redis.steps import Script, Steps, Work, handles, pack
 
@@ -33,6 +34,8 @@ def enqueue(work: Work, op: Enqueue) -> Steps[EnqueueResult]:
             return EnqueueResult(receipts=_created(jobs, first))
     made = [new_job(spec) for spec in op.jobs]
     header: dict[str, Any] = {"jobs": [given for given, _ in made], "notify": op.notify}
+    if conflicts := any(spec.key is not None and spec.key.on_conflict != "wait" for spec in op.jobs):
+        header["conflicts"] = True
     if op.capacity is not None:
         header["capacity"] = op.capacity
     bodies = [body for _, body in made]
@@ -41,7 +44,10 @@ def enqueue(work: Work, op: Enqueue) -> Steps[EnqueueResult]:
         force = work.limits.in_force(op.limits)
         too_long, header["terms"] = terms_of(force, op.jobs, warns=op.warns)
         header["too_long"] = too_long is not None
-        reply = yield Script("enqueue", (work.instant(), pack(header), *bodies))
+        if conflicts:
+            for spec, (given, _) in zip(op.jobs, made, strict=True):
+                given.update(conflict_of(spec, work.limits))
+        reply = yield Script("enqueue_at_keys" if conflicts else "enqueue", (work.instant(), pack(header), *bodies))
         if reply[0] != b"limits":
             return _result(op, reply, too_long, header["terms"])
         work.limits.keep(reply[1], reply[2])
@@ -50,7 +56,8 @@ def enqueue(work: Work, op: Enqueue) -> Steps[EnqueueResult]:
 def _alike(work: Work, op: Enqueue, jobs: AlikeJobs) -> tuple[bytes | str | int, ...] | None:
     """The arguments of scripts/enqueue_alike.lua, where it can do."""
     job = jobs.first
-    if op.capacity is not None or op.notify == "always" or job.run_at is not None or job.delay_s:
+    is_put_off = job.run_at is not None or job.delay_s
+    if op.capacity is not None or op.notify == "always" or is_put_off or job.key is not None:
         return None
     if (force := work.limits.in_force(op.limits)) is not None:
         terms = force.terms(job.tenant, job.queue)

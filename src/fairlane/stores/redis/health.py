@@ -158,6 +158,8 @@ def _begin_documents(work: Work) -> Steps[None]:
         kept = msgspec.json.decode(text, type=StoredLimit)
         if kept.paused_until is not None and kept.paused_until > now:
             work.do("HSET", "limit", name, document(replace(kept, paused_until=None)))
+            if kept.limit.kind == "key":
+                work.act("look_again", kept.limit.name)
             work.do("HINCRBY", "meta", "limits_version", 1)
     yield from work.commit()
 

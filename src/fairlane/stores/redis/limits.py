@@ -40,10 +40,13 @@ class KeptLimits:
         self._kept: tuple[StoredLimit, ...] = ()
         self._together: list[tuple[tuple[Limit, ...], LimitsInForce]] = []
         self._packed: list[tuple[tuple[Limit, ...], Raw]] = []
+        self._of_keys: Raw | None = None
 
     def keep(self, version: int, documents: Sequence[bytes]) -> None:
         kept = tuple(read_limit(document) for document in documents)
         self.version, self._kept, self._together, self._packed = version, kept, [], []
+        of_keys = [record for record in kept if record.limit.kind == "key"]
+        self._of_keys = Raw(pack(_for_keys(of_keys))) if of_keys else None
 
     def in_force(self, given: tuple[Limit, ...]) -> LimitsInForce | None:
         """What is in force for an operation that brings these; None: nothing at all."""
@@ -57,17 +60,27 @@ class KeptLimits:
         return force
 
     def for_claims(self, given: tuple[Limit, ...]) -> Raw | None:
-        """The same as scripts/claims.lua takes it."""
-        if not given and not self._kept:
+        """The same as scripts/claims.lua takes it, which knows nothing of keys."""
+        if not given and all(record.limit.kind == "key" for record in self._kept):
             return None
         for brought, packed in self._packed:
             if brought == given:
                 return packed
         force = self.in_force(given)
         assert force is not None
-        packed = Raw(pack(_for_claims(force, given, self._kept)))
+        for_claims = [record for record in self._kept if record.limit.kind != "key"]
+        packed = Raw(pack(_for_claims(force, given, for_claims)))
         self._packed[:] = [*self._packed[-_REMEMBERED:], (given, packed)]
         return packed
+
+    def of_key(self, name: str) -> StoredLimit | None:
+        """What people have set for keys of a name."""
+        found = LimitKey("key", name)
+        return next((record for record in self._kept if record.limit.key == found), None)
+
+    def for_keys(self) -> Raw | None:
+        """What people have set for keys, as scripts/job_keys.lua takes it; None: nothing."""
+        return self._of_keys
 
 
 def limit_name(key: LimitKey) -> str:
@@ -75,7 +88,7 @@ def limit_name(key: LimitKey) -> str:
     return f"{key.kind}:{joined(key.name, key.queue)}"
 
 
-def _for_claims(force: LimitsInForce, given: tuple[Limit, ...], kept: tuple[StoredLimit, ...]) -> dict[str, Any]:
+def _for_claims(force: LimitsInForce, given: tuple[Limit, ...], kept: Sequence[StoredLimit]) -> dict[str, Any]:
     said: dict[LimitKey, dict[str, Any]] = {}
     for limit in (*given, *(record.limit for record in kept)):  # what people set wins, field by field
         at = said.setdefault(limit.key, {})
@@ -99,6 +112,24 @@ def _for_claims(force: LimitsInForce, given: tuple[Limit, ...], kept: tuple[Stor
     }
 
 
+def _for_keys(kept: Sequence[StoredLimit]) -> dict[str, Any]:
+    at: dict[str, dict[str, Any]] = {}
+    for record in kept:
+        limit, paused = record.limit, record.paused_until
+        said = {"running": limit.running, "rate": None if limit.rate is None else _rate(limit.rate)}
+        said["paused"] = None if paused is None else to_us(paused)
+        at[limit.name] = {name: value for name, value in said.items() if value is not None}
+    return {
+        "at": at,
+        "always": any(
+            record.limit.running not in (None, NO_LIMIT) or (rate is not None and rate.count != NO_LIMIT)
+            for record in kept
+            for rate in [record.limit.rate]
+        ),
+        "paused": max(said.get("paused", 0) for said in at.values()),
+    }
+
+
 def _rate(rate: Rate) -> tuple[int, int]:
     return (NO_LIMIT, 0) if rate.count == NO_LIMIT else (rate.count, span_us(rate.period_s))
 
@@ -117,6 +148,7 @@ def set_limit(work: Work, op: SetLimit) -> Steps[Limits]:
         paused_until = None if known is None else known.paused_until
         _write(work, StoredLimit(limit=op.limit, by=op.by, at=from_us(work.now), paused_until=paused_until))
         _audit(work, op, "limit_set", op.limit.key, _said(known), op.limit)
+        _hold_again(work, op.limit.key)
         work.act("wake_for_ready")
         yield from work.commit()
     kept = yield from _all(work)
@@ -132,6 +164,7 @@ def clear_limit(work: Work, op: ClearLimit) -> Steps[Limits]:
         work.do("HINCRBY", "meta", "limits_version", 1)
         if (said := _said(known)) is not None:
             _audit(work, op, "limit_clear", key, said, None)
+        _hold_again(work, key)
         work.act("wake_for_ready")
         yield from work.commit()
     kept = yield from _all(work)
@@ -148,6 +181,7 @@ def pause_limit(work: Work, op: PauseLimit) -> Steps[LimitPaused]:
     elif known.paused_until is not None and known.paused_until >= until:
         return LimitPaused(until=known.paused_until)
     _write(work, msgspec.structs.replace(known, paused_until=until))
+    _hold_again(work, key)
     yield from work.commit()
     return LimitPaused(until=until)
 
@@ -165,6 +199,12 @@ def _all(work: Work) -> Steps[tuple[StoredLimit, ...]]:
 def _write(work: Work, record: StoredLimit) -> None:
     work.do("HSET", "limit", limit_name(record.limit.key), msgspec.json.encode(record).decode())
     work.do("HINCRBY", "meta", "limits_version", 1)
+
+
+def _hold_again(work: Work, key: LimitKey) -> None:
+    """What is in force for a key has changed: nobody has been let in yet."""
+    if key.kind == "key":
+        work.act("hold_again", key.name)
 
 
 def _nothing_said(key: LimitKey) -> Limit:

@@ -25,6 +25,7 @@ from fairlane.core.ops import (
 )
 from fairlane.core.schedules import Schedule
 from fairlane.stores.instants import LATEST_US, from_us, to_us
+from fairlane.stores.redis.job_keys import Unfinished, meet_at_key
 from fairlane.stores.redis.jobs.records import find_job, read_jobs
 from fairlane.stores.redis.states import FINISHED, new_job
 from fairlane.stores.redis.steps import DoneBy, Script, Steps, Work, document, handles
@@ -170,12 +171,16 @@ def _put(work: Work, jobs: Sequence[JobSpec]) -> Generator[Script, Any, list[Job
     """Create these, or find the ones that hold their id or a key; no limit is asked. The ids, in order."""
     ids: list[JobId] = []
     own: dict[tuple[str, str], JobId] = {}
+    at_keys: Unfinished = {}
+    meets = any(spec.key is not None and spec.key.on_conflict != "wait" for spec in jobs)
     queues: set[str] = set()
     for spec in jobs:
         given, body = new_job(spec)
         keys = [(kind, given[kind]) for kind in ("id", "idempotency", "dedup") if kind in given]
         holder = yield from _holder(work, keys)
         holder = holder or next((own[key] for key in keys if key in own), None)
+        if holder is None and meets:
+            holder = yield from meet_at_key(work, spec, at_keys)
         if holder is not None:
             ids.append(holder)
             continue

@@ -19,7 +19,7 @@ class LuaScript(NamedTuple):
 @cache
 def script(name: str) -> LuaScript:
     parts = () if name in _ALONE else (_read("prelude"), *map(_part, _PARTS.get(name, ())))
-    text = "\n".join((*parts, _read(name)))
+    text = "\n".join((*parts, _read(_SAME.get(name, name))))
     return LuaScript(text, sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
@@ -41,10 +41,14 @@ def _part(name: str) -> str:
 _ALONE = {"enqueue_alike"}
 """Without the prelude."""
 
+_SAME = {"enqueue_at_keys": "enqueue"}
+"""With other parts."""
+
 _PARTS = {
-    "commit": ("waits", "attempts", "nodes"),
+    "commit": ("waits", "attempts", "nodes", "job_keys"),
+    "enqueue_at_keys": ("waits", "attempts", "nodes", "job_keys"),
     "why": ("waits", "attempts", "claims"),
-    "turn": ("waits", "attempts", "nodes", "claims"),
+    "turn": ("waits", "attempts", "nodes", "job_keys", "claims"),
     "leases": ("waits", "attempts", "nodes"),
     "limits": ("waits", "attempts"),
     "signals": ("waits", "attempts"),

@@ -18,15 +18,38 @@ from msgspec import Meta, Struct
 
 from fairlane.core.ids import JobId, WorkerId
 from fairlane.core.job import AttemptOutcome, ErrorClass, JobSpec, Status, StepKind
+from fairlane.core.job_keys import JobKey
+from fairlane.core.limits import Rate
 from fairlane.errors import StoreRefused
 from fairlane.stores.instants import LATEST_US, span_us, to_us
 from fairlane.stores.redis.errors import STORE
 
-Place = Literal["ready", "scheduled", "failed", "held", "waiting", "leased", "completed", "dead", "cancelled"]
-"""`failed`: scheduled, for its retry; `waiting`: held, a node whose parents have not ended."""
+Place = Literal["ready", "scheduled", "failed", "held", "at_key", "waiting", "leased", "completed", "dead", "cancelled"]
+"""`failed`: scheduled, for its retry; `at_key`: held there; `waiting`: held, a node whose parents have not ended."""
 
-_PENDING = frozenset({"ready", "scheduled", "held", "waiting"})
+_PENDING = frozenset({"ready", "scheduled", "held", "at_key", "waiting"})
 FINISHED = frozenset({"completed", "dead", "cancelled"})
+
+
+class KeptKey(Struct, frozen=True, array_like=True):
+    """The key of a job, as `is_key` in scripts/prelude.lua takes it."""
+
+    value: str
+    running: int
+    ordered: bool
+    order: int = 0
+    """The number of the job that died, of which this one was made; 0: none."""
+    rate: tuple[int, int, float] | None = None
+    """How many, in how many microseconds, and in seconds as they were given."""
+
+    def as_given(self) -> JobKey:
+        rate = None if self.rate is None else Rate(self.rate[0], self.rate[2])
+        return JobKey(value=self.value, running=self.running, rate=rate, ordered=self.ordered)
+
+
+class KeyedPlace(Struct, frozen=True, array_like=True):
+    place: Place
+    key: KeptKey
 
 
 class KeptBody(Struct, frozen=True, array_like=True):
@@ -34,7 +57,8 @@ class KeptBody(Struct, frozen=True, array_like=True):
 
     enqueued: int
     due: int
-    place: Place
+    placed: Place | KeyedPlace
+    """Where its enqueue has put it, with its key if it has one."""
     lease_us: int | None
     """How long a started lease lasts: twice the timeout."""
     dedup: str | None
@@ -61,6 +85,10 @@ class KeptBody(Struct, frozen=True, array_like=True):
     id: UUID
     seq: int
 
+    @property
+    def key(self) -> KeptKey | None:
+        return self.placed.key if isinstance(self.placed, KeyedPlace) else None
+
 
 class JobState(Struct, frozen=True, kw_only=True, array_like=True):
     """Where a job is and all it carries; `None` where that does not apply there.
@@ -80,7 +108,8 @@ class JobState(Struct, frozen=True, kw_only=True, array_like=True):
     """Scheduled, and waits for a signal of these names."""
     worker: str | None = None
     leased: int | None = None
-    """Of one that is scheduled: what its due time is counted from; None where that was given as an instant."""
+    """Of one that is scheduled: what its due time is counted from; None where that was given as an instant. Of one that
+    is ready: the period of the rate under which its key has let it in, if there was one."""
     deadline: int | None = None
     cancel: bool | None = None
     finished: int | None = None
@@ -201,7 +230,9 @@ def write_body(body: KeptBody) -> bytes:
 
 
 def state_of(body: KeptBody, kept: bytes | None) -> JobState:
-    return JobState(place=body.place, due=body.due) if kept is None else read_state(kept)
+    if kept is not None:
+        return read_state(kept)
+    return JobState(place=body.placed.place if isinstance(body.placed, KeyedPlace) else body.placed, due=body.due)
 
 
 def joined(first: str, second: str) -> str:
@@ -218,8 +249,13 @@ def node_field(workflow: UUID, n: int) -> str:
     return f"node:{workflow.hex}:{n}"
 
 
-def new_job(spec: JobSpec, *, payload: str | None = None, node: str | None = None) -> tuple[dict[str, Any], bytes]:
-    """What `create` in the prelude takes: what it has to look at, and the body behind its first three elements."""
+def new_job(
+    spec: JobSpec, *, payload: str | None = None, node: str | None = None, order: int = 0
+) -> tuple[dict[str, Any], bytes]:
+    """What `create` in the prelude takes: what it has to look at, and the body behind its first three elements.
+
+    `order`: the number of the job by which it stands in the order of its key; 0: its own.
+    """
     own_id = spec.id.hex
     dedup = node
     if spec.dedup_key is not None:
@@ -244,6 +280,9 @@ def new_job(spec: JobSpec, *, payload: str | None = None, node: str | None = Non
         given["correlation"] = spec.correlation_id
     if spec.parent_id is not None:
         given["parent"] = spec.parent_id.hex
+    if (key := spec.key) is not None:
+        rate = None if key.rate is None else (key.rate.count, span_us(key.rate.period_s), key.rate.period_s)
+        given["key"] = KeptKey(key.value, key.running, key.ordered, order, rate)
     if payload is None:
         payload = text_of(spec.payload, "the payload of job", spec.id)
     return given, shared_body(spec, dedup) + own_body(payload, own_id)

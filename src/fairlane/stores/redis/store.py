@@ -30,6 +30,7 @@ from fairlane.stores.redis import (  # noqa: F401 - their handlers are registere
     enqueue,
     events,
     health,
+    job_keys,
     pauses,
     retention,
     schedules,

@@ -33,7 +33,17 @@ from fairlane.core.outcome import Cancelled, Completed, Died, Failure, Outcome, 
 from fairlane.errors import StoreRefused
 from fairlane.stores.instants import LATEST_US, from_us, span_us, to_us
 from fairlane.stores.redis.errors import STORE
-from fairlane.stores.redis.states import JobState, KeptBody, read_body, read_state, text_of, worker_id, write_body
+from fairlane.stores.redis.states import (
+    JobState,
+    KeptBody,
+    KeptKey,
+    KeyedPlace,
+    read_body,
+    read_state,
+    text_of,
+    worker_id,
+    write_body,
+)
 from fairlane.stores.redis.steps import Script, Steps, Work, handles, pack
 
 AGED_LOOK = 2_000
@@ -68,6 +78,7 @@ def turn(work: Work, op: Turn) -> Steps[TurnResult]:
     while True:
         call["version"] = work.limits.version
         call["limits"] = work.limits.for_claims(op.limits)
+        call["keys"] = work.limits.for_keys()
         reply = yield Script("turn", (work.instant(), pack(call), *results))
         if reply[0] != b"limits":
             try:
@@ -205,6 +216,7 @@ def _mark(mark: Sequence[Any]) -> Mark:
 
 
 _read_leases = msgspec.msgpack.Decoder(list[tuple[KeptBody, JobState]]).decode
+_read_key = msgspec.msgpack.Decoder(KeptKey).decode
 _UNREADABLE = (msgspec.MsgspecError, ValueError, TypeError)
 
 
@@ -241,11 +253,11 @@ def _is_text(kept: bytes) -> bool:
 
 def replaced_body(seq: int, kept: bytes, state: JobState, *line: Any) -> KeptBody:
     """What its line knows of a job. Its payload is a text, which no task takes: the beginning of what was found."""
-    tenant, queue, task, band, rank, dedup = line
+    tenant, queue, task, band, rank, dedup, key = line
     return KeptBody(
         enqueued=state.due,
         due=state.due,
-        place="ready",
+        placed="ready" if key is None else KeyedPlace("ready", _read_key(key)),
         lease_us=None,
         dedup=dedup.decode("utf-8", "replace") if isinstance(dedup, bytes) else None,
         tenant=tenant.decode("utf-8", "replace"),

@@ -8,11 +8,11 @@ from typing import Any, Literal
 import msgspec
 
 from fairlane.core.job import ErrorClass, Status
-from fairlane.core.ops import LOG_LINES, Bury, Cancel, Fail, JobAct, LogLine, Note, Noted, Reset
+from fairlane.core.ops import LOG_LINES, Bury, Cancel, Fail, FreePlace, JobAct, LogLine, Note, Noted, Reset
 from fairlane.core.outcome import Failure
 from fairlane.stores.instants import after, from_us
 from fairlane.stores.redis.jobs.records import KeptJob, find_job, job_of, read_jobs, read_log
-from fairlane.stores.redis.states import JobState
+from fairlane.stores.redis.states import JobState, joined
 from fairlane.stores.redis.steps import Steps, Work, handles
 from fairlane.stores.redis.turn import failure_of
 
@@ -101,6 +101,18 @@ def reset(work: Work, op: Reset) -> Steps[JobAct]:
 
 
 @handles
+def free_place(work: Work, op: FreePlace) -> Steps[JobAct]:
+    found = yield from find_job(work, op.id, op.scope.tenant)
+    if found is None or (key := found.body.key) is None:
+        return _refused(found)
+    [place] = yield from work.read(("ZSCORE", f"key_places:{joined(found.body.tenant, key.value)}", found.seq))
+    if place is None:
+        return _refused(found)
+    work.act("free_place", found.seq)
+    return (yield from _done(work, op, "job_place_free", found, found.state.status, found.state.attempts))
+
+
+@handles
 def note(work: Work, op: Note) -> Steps[Noted]:
     [found] = yield from read_jobs(work, [op.seq])
     if found is None or not found.is_leased_to(op):
@@ -158,7 +170,7 @@ def _ended_by_hand(work: Work, state: JobState, failure: Failure) -> dict[str, A
 
 
 def _done(
-    work: Work, op: Cancel | Fail | Bury | Reset, action: str, found: KeptJob, status: Status, attempts: int
+    work: Work, op: Cancel | Fail | Bury | Reset | FreePlace, action: str, found: KeptJob, status: Status, attempts: int
 ) -> Steps[JobAct]:
     """Write the act with its audit record; the answer is the job as it is then."""
     before = job_of(found)

@@ -154,6 +154,7 @@ def job_of(kept: KeptJob) -> Job:
         error_type=None if error is None else error.error_type,
         last_error=None if error is None else error.error_message,
         last_error_at=None if error is None else from_us(error.at),
+        key=None if body.key is None else body.key.value,
     )
 
 

@@ -11,12 +11,14 @@ from fairlane.core.limits import LimitKey, LimitsInForce, Rate
 from fairlane.core.ops import TENANT_COUNT_CAP, LimitState, Pause, Waiting, Why
 from fairlane.core.ops.jobs import WaitPlace
 from fairlane.stores.instants import from_us, maybe_from_us, span_us, to_us
+from fairlane.stores.redis.job_keys import use_of
 from fairlane.stores.redis.jobs.records import find_job, job_of, wait_of
+from fairlane.stores.redis.states import FINISHED
 from fairlane.stores.redis.steps import Script, Steps, Work, handles, pack
 
 _read_pause = msgspec.json.Decoder(Pause).decode
 _read_names = msgspec.msgpack.Decoder(tuple[str, ...]).decode
-_PLACES: dict[str, WaitPlace] = {"failed": "scheduled", "waiting": "held"}
+_PLACES: dict[str, WaitPlace] = {"failed": "scheduled", "waiting": "held", "at_key": "held"}
 
 
 @handles
@@ -45,7 +47,10 @@ def why(work: Work, op: Why) -> Steps[Waiting | None]:
         keys = force.keys_of(job.queue, job.tenant, job.type)
         bounds = [bound for key in keys if (bound := _bound(force, key, work.now)) is not None]
     call = {"seq": found.seq, "cap": TENANT_COUNT_CAP, "bounds": bounds}
-    ahead, more_urgent, tenants, states = yield Script("why", (work.instant(), pack(call)))
+    ahead, more_urgent, tenants, states, at_key = yield Script("why", (work.instant(), pack(call)))
+    key = None
+    if found.body.key is not None and found.state.place not in FINISHED:
+        key = yield from use_of(work, job.tenant, found.body.key.value)
     workers, knowing = _workers(rows, job)
     return Waiting(
         now=from_us(work.now),
@@ -62,6 +67,8 @@ def why(work: Work, op: Why) -> Steps[Waiting | None]:
         waits_for=wait_of(found),
         suspect=found.state.suspect is True,
         worker_until=maybe_from_us(None if expires is None else int(expires)),
+        key=None if key is None or (at_key is None and key.in_use == 0) else key,
+        key_ahead=at_key,
     )
 
 

@@ -483,12 +483,19 @@ local function claim(op, want, nth, paused, room, marks, stops, now, given)
       jobs[seq] = nil
       packed = lease(row, text, dedup, worker, claim_no, nth + place, lane, now, started, deadline, shared)
     else
-      local _, was = job_from_state(seq, text, kept)
-      local job = job_from(seq, text, body, was) or {
+      local known, was = job_from_state(seq, text, kept)
+      was = was or known.state
+      local job = known or job_from(seq, text, body, was) or {
         seq = seq, text = text, band = row.line.band, rank = row.rank, dedup = dedup, state = was, was = was,
       }
       job.tenant, job.queue, job.type = row.line.tenant, row.line.queue, row.type -- that is where it counts
       job.line, job.member, jobs[seq] = row.line, row.member, job
+      if was.period then -- let in under the rate of its key
+        local rate = rate_key('key', job.tenant, job.key[1])
+        rate_use(rate, now, 1, was.period)
+        row.rated = row.rated or {}
+        table.insert(row.rated, rate:sub(#P + 1))
+      end
       move(job, {
         place = 'leased', due = was.due, attempt = was.attempt + 1, attempts = was.attempts, crashes = was.crashes,
         suspect = was.suspect, aged = was.aged, worker = worker, claim = claim_no, nth = nth + place, lane = lane,

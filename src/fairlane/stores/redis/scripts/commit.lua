@@ -57,7 +57,10 @@ functions.letter = function(seq, failure)
   return 1
 end
 
+-- The place that a dead letter has at its key is free once a person has closed it.
 functions.keep_letter = function(seq, letter)
+  local job = letter.status ~= 'pending_review' and read_job(seq)
+  if job and job.key then job_keys.free_place(job) end
   return call('HSET', P .. 'facts:' .. seq, 'letter', pack(letter))
 end
 
@@ -84,6 +87,29 @@ functions.create = function(given, body)
     end
   end
   return job.seq
+end
+
+functions.free_place = function(seq)
+  job_keys.free_place(read_job(seq))
+  return 1
+end
+
+functions.hold_again = function(name)
+  job_keys.hold_again(name)
+  return 1
+end
+
+functions.look_again = function(name)
+  job_keys.look_again(name)
+  return 1
+end
+
+-- A job that another one replaces, by its number or, where this commit has made it, its id.
+functions.cancel_replaced = function(seq, id)
+  local job = read_job(id and tonumber(call('HGET', P .. 'id', id)) or seq)
+  finish(job, 'cancelled', now, job.state, nil)
+  write_jobs()
+  return 1
 end
 
 -- Lists of names, as fields of a hash that scripts read.
@@ -156,5 +182,5 @@ end
 write_jobs()
 if #ended_nodes > 0 then end_nodes(now) end
 write_flows()
-if anew.ready then wake_for_ready(now) end
+if anew.ready or anew.keys then wake_for_ready(now) end
 return answers

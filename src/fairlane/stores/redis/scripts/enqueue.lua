@@ -1,5 +1,6 @@
 -- Puts jobs in, as far as pauses and the limits of their tenants allow.
--- ARGV: instant or '', {jobs, capacity, notify, version, too_long, terms}, the body of each job.
+-- ARGV: instant or '', {jobs, capacity, notify, version, too_long, terms}, the body of each job. Where jobs do anything but
+-- wait at their keys, with the parts that end others (`enqueue_at_keys`).
 -- Answers {'limits', version, limits}: they have changed, send it again; {'full' | 'too_long', depth};
 -- {'paused', depth, pause}; {'refused', depth, tenant, queue, found}; or {'done', depth, receipts, over}.
 local op = unpacked(ARGV[2])
@@ -35,6 +36,7 @@ if op.too_long then return {'too_long', depth} end
 
 -- Decide for every job before the first is written: a refusal leaves nothing.
 local quotas, receipts, new = {}, {}, {}
+local conflicts = op.conflicts and job_keys.new_conflicts()
 local own = {id = {}, idempotency = {}, dedup = {}} -- of jobs that this call creates, by their place
 local KINDS = {'id', 'idempotency', 'dedup'}
 local NUMBER_OF = {id = P .. 'id', idempotency = P .. 'idempotency', dedup = P .. 'dedup'}
@@ -51,13 +53,13 @@ end
 local function is_held(kind, seq)
   if kind == 'id' then return call('EXISTS', JOB .. text_of(seq)) == 1 end
   local job = read_job(seq)
-  return job and not (kind == 'dedup' and FINISHED[job.state.place])
+  return job and not (kind == 'dedup' and (FINISHED[job.state.place] or (conflicts and conflicts.ends[seq])))
 end
 
 local function holder(kind, name)
   if not name then return nil end
   local place = own[kind][name]
-  if place then return nil, place end
+  if place and not (kind == 'dedup' and conflicts and conflicts.ended[place]) then return nil, place end
   local seq = kind == 'id' and known_ids[name]
   if kind ~= 'id' then seq = call('HGET', NUMBER_OF[kind], name) end
   seq = seq and tonumber(seq)
@@ -84,6 +86,7 @@ for place, given in ipairs(op.jobs) do
       break
     end
   end
+  met = met or (conflicts and conflicts.meet(given))
   if met then
     receipts[place] = met
   else
@@ -97,6 +100,7 @@ for place, given in ipairs(op.jobs) do
       end
     end
     new[#new + 1] = place
+    if conflicts then conflicts.add(given, place) end
     own.id[given.id] = place
     if given.idempotency then own.idempotency[given.idempotency] = place end
     if given.dedup then own.dedup[given.dedup] = place end
@@ -111,11 +115,13 @@ if #new > 0 then
     seq = seq + 1
     local given = op.jobs[place]
     if given.delay then given.due = math.min(now + given.delay, LATEST_US) end
+    if given.replaces then conflicts.replace(given.replaces, receipts, now) end
     create(now, seq, ARGV[2 + place], given)
     receipts[place] = {seq = seq, held = given.held}
     if not given.held then queues[given.queue], some = true, true end
   end
   write_new_jobs()
+  if conflicts and #ended_nodes > 0 then end_nodes(now) end
 end
 
 local answers = {}
@@ -135,4 +141,5 @@ for key, quota in pairs(quotas) do
   if quota.over then over[#over + 1] = {key, quota.found} end
 end
 if some and op.notify ~= 'never' then wake(now, queues, op.notify == 'always') end
+if anew.ready then wake_for_ready(now) end
 return {'done', depth, answers, over}

@@ -4,7 +4,7 @@ local now = clock(ARGV[1], true)
 local what, op = ARGV[2], unpacked(ARGV[3])
 
 local function wake_for_freed()
-  if anew.ready or (#freed > 0 and call('HGET', META, 'leases_counted')) then wake_for_ready(now) end
+  if anew.ready or anew.keys or (#freed > 0 and call('HGET', META, 'leases_counted')) then wake_for_ready(now) end
 end
 
 local LINES = 200 -- at once
@@ -85,7 +85,7 @@ elseif what == 'claimed' then
   for place, job in ipairs(leases_of_claim(op.worker, op.claim_no)) do
     found[place] = {
       job.seq, job.body, packed_state(job, job.state), job.tenant, job.queue, job.type, job.band, job.rank,
-      job.dedup or false,
+      job.dedup or false, job.key and pack(job.key) or false,
     }
   end
   return found

@@ -25,8 +25,9 @@ for _, line in ipairs(op.lines) do
   if left <= 0 then break end
   local room = left
   if line.most then
-    local found = 0
-    local places = {'ready:', 'scheduled:', 'failed:', 'prefetched:', 'processing:'}
+    -- Those held at their keys wait as well.
+    local found = -call('ZCARD', P .. 'held:' .. joined(line.queue, line.tenant))
+    local places = {'ready:', 'scheduled:', 'failed:', 'held:', 'prefetched:', 'processing:'}
     for number, place in ipairs(places) do places[number] = place .. line.queue end
     for _, count in ipairs(call('HMGET', P .. 'count:' .. line.tenant, unpack(places))) do found = found + (count or 0) end
     room = math.min(left, line.most - found)

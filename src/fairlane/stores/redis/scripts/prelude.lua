@@ -64,8 +64,10 @@ end
 -- attempts after which it lived on, errors, a result, notes, a dead letter.
 --
 -- state.since   of one that is scheduled: what its due time is counted from; nil where that was given as an instant
--- state.place   ready, scheduled, failed (scheduled for its retry), held, waiting (a node, for its parents), leased,
---               completed, dead, cancelled
+-- state.place   ready, scheduled, failed (scheduled for its retry), held, at_key (held there), waiting (a node, for its
+--               parents), leased, completed, dead, cancelled
+-- job.key       {value, running, whether it is ordered, its place in that order or 0 for its number, rate}; nil: it has
+--               none. Rate: {count, period in microseconds, and in seconds}
 --
 -- Both are arrays by place, packed and read without tables: half of what a Turn costs was spent on them. The state of a
 -- leased job repeats what ends of attempts want to know of its body, which need not be read again then.
@@ -78,10 +80,12 @@ local HEAD = 10 -- elements of a body that scripts read
 local BODY_HEADER = '\220\0\26' -- what stands before them: an array of 26
 local ID = 25 -- where the id stands
 local WAITING_HEADER, FINISHED_HEADER, LEASED_HEADER = '\153', '\220\0\16', '\220\0\27' -- before a state
+local KEYED_HEADER = '\220\0\28' -- before that of a job with a key, which repeats its body wherever it is
 local SPAN_HEADER = '\220\0\11' -- before that of one which waits for a span of time
 local JOB, STATE = P .. 'job:', P .. 'state:'
 local unpack_limit = cmsgpack.unpack_limit
 local FINISHED = {completed = true, dead = true, cancelled = true}
+local USES = {ready = true, leased = true, scheduled = true, failed = true} -- unfinished, and not held
 
 local jobs = {} -- by seq: those this script has read
 local touched = {} -- those it has changed, in order
@@ -90,7 +94,13 @@ local touched = {} -- those it has changed, in order
 local function packed_state(job, state)
   local place, due, attempt = state.place, state.due, state.attempt or 0
   local attempts, crashes = state.attempts or 0, state.crashes or 0
-  if place == 'leased' then
+  if job.key and (place == 'at_key' or USES[place]) then
+    return KEYED_HEADER .. pack(
+      place, due, attempt, attempts, crashes, state.suspect, state.aged, state.put_off, state.waits, state.worker,
+      state.leased or state.since or state.period, state.deadline, state.cancel, nil, nil, state.started, state.claim,
+      state.lane, state.alone, state.rated, job.tenant, job.queue, job.type, job.band, job.rank, job.dedup, job.key,
+      state.nth or job.seq)
+  elseif place == 'leased' then
     return LEASED_HEADER .. pack(
       place, due, attempt, attempts, crashes, state.suspect, state.aged, state.put_off, nil, state.worker, state.leased,
       state.deadline, state.cancel, nil, nil, state.started, state.claim, state.lane, state.alone, state.rated,
@@ -112,8 +122,9 @@ end
 local function job_from_state(seq, text, kept)
   local header = kept:byte(1) == 153 and 1 or 3
   local _, place, due, attempt, attempts, crashes, suspect, aged, put_off, waits, worker, leased, deadline, cancel,
-    finished, outcome, started, claim, lane, alone, rated, tenant, queue, task, band, rank, dedup, nth =
-    unpack_limit(kept, 27, header)
+    finished, outcome, started, claim, lane, alone, rated, tenant, queue, task, band, rank, dedup, key, nth =
+    unpack_limit(kept, 28, header)
+  if header == 1 or kept:byte(3) ~= 28 then key, nth = nil, key end
   local state = {
     place = place, due = due, attempt = attempt, attempts = attempts, crashes = crashes, worker = worker,
     leased = leased, deadline = deadline, started = started, claim = claim, lane = lane, nth = nth,
@@ -121,15 +132,16 @@ local function job_from_state(seq, text, kept)
   state.suspect, state.aged, state.put_off, state.waits, state.cancel = suspect, aged, put_off, waits, cancel
   state.finished, state.outcome, state.alone, state.rated = finished, outcome, alone, rated
   if place == 'scheduled' or place == 'failed' then state.since, state.leased = leased, nil end
+  if place == 'ready' then state.period, state.leased = leased, nil end
   if not tenant then return nil, state end
   return {
     seq = seq, text = text, tenant = tenant, queue = queue, type = task, band = band, rank = rank, dedup = dedup,
-    state = state, was = state,
+    key = key, state = state, was = state,
   }
 end
 
 -- Kinds of counts, and the places where a job without a state can be: its enqueue has put it there.
-local WAITS = {ready = true, scheduled = true, failed = true, held = true, waiting = true}
+local WAITS = {ready = true, scheduled = true, failed = true, held = true, at_key = true, waiting = true}
 
 local function is_whole(value, least, most)
   return type(value) == 'number' and value >= least and value <= most and value % 1 == 0
@@ -155,11 +167,25 @@ local function is_text(value)
   return true
 end
 
+local function is_key(key)
+  if type(key) ~= 'table' then return false end
+  local value, running, is_ordered, order, rate = unpack(key, 1, 5)
+  return is_text(value) and is_whole(running, -1, LATEST_US) and type(is_ordered) == 'boolean'
+    and is_whole(order, 0, LATEST_US) and (rate == nil or (type(rate) == 'table'
+    and is_whole(rate[1], -1, LATEST_US) and is_whole(rate[2], 0, LATEST_US) and type(rate[3]) == 'number'))
+end
+
 -- Whether a body is one, and its first elements (five, or all of its head): somebody may have written something else.
+-- The key of a job stands beside its place.
 local function head_of(body, count)
   if not body or body:sub(1, #BODY_HEADER) ~= BODY_HEADER then return false end
   local is_body, _, enqueued, due, place, timeout, dedup, tenant, queue, task, band, rank =
     pcall(unpack_limit, body, count, #BODY_HEADER)
+  local key
+  if is_body and type(place) == 'table' then
+    place, key = place[1], place[2]
+    is_body = place and is_key(key)
+  end
   is_body = is_body and is_whole(enqueued, -LATEST_US, LATEST_US) and is_whole(due, -LATEST_US, LATEST_US)
     and WAITS[place] and (timeout == nil or is_whole(timeout, 0, LATEST_US))
     and (dedup == nil or type(dedup) == 'string')
@@ -167,17 +193,17 @@ local function head_of(body, count)
     is_body = is_text(tenant) and is_text(queue) and is_text(task) and is_whole(band, 0, 65535)
       and is_whole(rank, 0, 65535)
   end
-  return is_body, enqueued, due, place, timeout, dedup, tenant, queue, task, band, rank
+  return is_body, enqueued, due, place, timeout, dedup, tenant, queue, task, band, rank, key
 end
 
 -- nil where the body cannot be read.
 local function job_from(seq, text, body, state)
-  local is_body, enqueued, due, place, timeout, dedup, tenant, queue, task, band, rank = head_of(body, HEAD)
+  local is_body, enqueued, due, place, timeout, dedup, tenant, queue, task, band, rank, key = head_of(body, HEAD)
   if not is_body then return nil end
   state = state or {place = place, due = due}
   return {
     seq = seq, text = text, body = body, enqueued = enqueued, tenant = tenant, queue = queue, type = task,
-    band = band, rank = rank, timeout = timeout, dedup = dedup, state = state, was = state,
+    band = band, rank = rank, timeout = timeout, dedup = dedup, key = key, state = state, was = state,
   }
 end
 
@@ -236,8 +262,11 @@ end
 
 local function read_job(seq) return read_jobs({seq})[1] end
 
--- Say where a job is from now on; `write_jobs` writes it.
-local function move(job, state)
+-- Say where a job is from now on; `write_jobs` writes it. One with a key becomes ready only where it is let in.
+local function move(job, state, is_let_in)
+  if job.key and state.place == 'ready' and not is_let_in and not (job.was and job.was.place == 'ready') then
+    state.place = 'at_key'
+  end
   if not job.touched then
     job.touched = true
     touched[#touched + 1] = job
@@ -248,11 +277,16 @@ end
 -- Where a job stands in its tenant's line: by rank, due time and seq, found and ordered by these bytes alone.
 local function line_position(rank, due, seq) return struct.pack('>I2I8I8', rank, math.max(due, 0), seq) end
 
-local function line_of(job, state)
+local function reached(job, state)
   local band, rank = job.band, job.rank
   if state.aged then
     if rank > 0 then rank = state.aged else band = state.aged end
   end
+  return band, rank
+end
+
+local function line_of(job, state)
+  local band, rank = reached(job, state)
   local flag = state.put_off and '1' or '0'
   return band, line_position(rank, state.due, job.seq) .. flag .. job.type .. string.char(job.seq % 256)
 end
@@ -262,9 +296,41 @@ local function tenants_key(queue, band) return P .. 'tenants:' .. band .. ':' ..
 
 local function by_number(seq) return string.format('%016d', seq) end
 
+------------------------------------------------------------------------------------------------------------------------
+-- Keys of jobs, by tenant and value: `key:` has those held there, in their order, `key_jobs:` the other unfinished ones,
+-- `key_places:` those with a place. scripts/job_keys.lua lets them in.
+------------------------------------------------------------------------------------------------------------------------
+
+local keys = {
+  LINE = P .. 'key:', JOBS = P .. 'key_jobs:', PLACES = P .. 'key_places:',
+  HELD = P .. 'keys', -- those with held jobs, by how many: `tenant NUL key`
+  DUE = P .. 'keys:due', -- those where somebody may be let in, by number of a job (at once) or instant
+  READY = P .. 'keys:ready', -- jobs that were let in, and are ready
+}
+
+function keys.name_of(value) return value:match('^[^:]*') end
+
+-- Where a job that is held at its key stands there.
+function keys.position(job, state)
+  local key = job.key
+  if key[3] then return struct.pack('>I1I8I8', 0, key[4] == 0 and job.seq or key[4], job.seq) end
+  local band, rank = reached(job, state)
+  return struct.pack('>I1I2', 1, band) .. line_position(rank, state.due, job.seq)
+end
+
+-- What stands for the ready jobs of a key that have a place ('1') or have not ('0'), and for one of them.
+function keys.marks(tenant, value, has_place)
+  return keys.name_of(value) .. '\0' .. tenant .. '\0' .. value .. '\0' .. has_place
+end
+
+function keys.mark(job, has_place)
+  return keys.marks(job.tenant, job.key[1], has_place) .. struct.pack('>I8', job.seq)
+end
+
 local UNFINISHED = P .. 'status:unfinished'
 local STATUS = { -- the list a job in each place stands in
-  ready = UNFINISHED, scheduled = UNFINISHED, held = UNFINISHED, waiting = UNFINISHED, leased = UNFINISHED,
+  ready = UNFINISHED, scheduled = UNFINISHED, held = UNFINISHED, at_key = UNFINISHED, waiting = UNFINISHED,
+  leased = UNFINISHED,
   failed = P .. 'status:failed',
   completed = P .. 'status:completed', dead = P .. 'status:dead', cancelled = P .. 'status:cancelled',
 }
@@ -304,6 +370,7 @@ local function counts_of(counts, tenant, queue, task) return inner(inner(inner(c
 
 local function kind_of(state)
   local place = state.place
+  if place == 'at_key' then return 'held' end
   if place ~= 'leased' then return place end
   return state.started and 'processing' or 'prefetched'
 end
@@ -386,6 +453,8 @@ local function leave(job, state, drops, lines)
     local key = P .. 'held:' .. joined(job.queue, job.tenant)
     lines[key] = {job.queue, false, job.tenant}
     gather(drops, key, job.text)
+  elseif place == 'at_key' then
+    gather(drops, keys.LINE .. joined(job.tenant, job.key[1]), keys.position(job, state))
   elseif place ~= 'dead' and place ~= 'waiting' then
     gather(drops, ENDED, by_number(job.seq))
   end
@@ -407,6 +476,8 @@ local function enter(job, state, adds, lines)
   elseif place == 'held' then
     gather_scored(adds, P .. 'held:' .. joined(job.queue, job.tenant), job.text, job.text)
     gather_scored(adds, HELD, 0, job.queue .. '\0' .. job.tenant)
+  elseif place == 'at_key' then
+    gather_scored(adds, keys.LINE .. joined(job.tenant, job.key[1]), 0, keys.position(job, state))
   elseif place ~= 'dead' and place ~= 'waiting' then
     gather_scored(adds, ENDED, state.finished, by_number(job.seq))
   end
@@ -433,7 +504,7 @@ local function keep_ways(lines)
 end
 
 local ended_nodes = {} -- nodes of workflows whose jobs have ended in this script
-local anew = {ready = false} -- whether leased jobs or nodes have become ready
+local anew = {ready = false, keys = false} -- whether leased jobs or nodes have become ready, or may be let in
 
 local function new_changes() return {counts = {}, adds = {}, drops = {}, lines = {}, states = {}, freed = {}} end
 
@@ -462,6 +533,30 @@ local function change_list(text, was, now)
   gather_scored(changes.adds, now, text, text)
 end
 
+-- What changes at the key of a job, where it is held apart. Whatever may let somebody in there is noted.
+function keys.change(job, was, now)
+  local from, to, text, value = was and was.place, now.place, job.text, job.key[1]
+  local name, id = joined(job.tenant, value), job.tenant .. '\0' .. value
+  local is_same = from == to or (from == 'ready' and to == 'leased')
+  local used, uses = from and USES[from], USES[to]
+  if uses and not used then gather_scored(changes.adds, keys.JOBS .. name, text, text) end
+  if used and not uses then gather(changes.drops, keys.JOBS .. name, text) end
+  if to == 'ready' and from ~= 'ready' then
+    gather_scored(changes.adds, keys.PLACES .. name, text, text)
+    gather_scored(changes.adds, keys.READY, 0, keys.mark(job, '1'))
+  elseif from == 'ready' and to ~= 'ready' then
+    gather(changes.drops, keys.READY, keys.mark(job, '1'))
+    gather(changes.drops, keys.READY, keys.mark(job, '0'))
+  end
+  local keeps = is_same or (job.key[3] and (to == 'scheduled' or to == 'failed' or to == 'dead'))
+  if used and not keeps then gather(changes.drops, keys.PLACES .. name, text) end
+  if from == 'at_key' or to == 'at_key' then inner(changes, 'held')[keys.LINE .. name] = id end
+  if to == 'ready' or (is_same and from ~= 'at_key' and not was.period) or (not from and to ~= 'at_key') then return end
+  local due = inner(changes, 'due')
+  due[id] = math.min(due[id] or job.seq, job.seq)
+  if to ~= 'leased' then anew.keys = true end
+end
+
 -- What changes where a job is found, by its states before and after.
 local function apply(job)
   local was, now, text = job.was, job.state, job.text
@@ -477,6 +572,7 @@ local function apply(job)
     keep(JOB .. text, job.body)
   end
   enter(job, now, changes.adds, changes.lines)
+  if job.key then keys.change(job, was, now) end
   recount(job.tenant, job.queue, job.type, was and kind_of(was), kind_of(now))
   if job.dedup and FINISHED[now.place] then
     -- A node names its workflow there: see nodes.lua.
@@ -522,7 +618,7 @@ local function complete(text, worker, attempt, claim, kept, ran, ended, shared)
   local due = kept:sub(DUE, DUE + 8)
   if shared.attempt ~= attempt or shared.claim ~= claim or due:byte() ~= 207 or kept:sub(1, DUE - 1) ~= LEASED
     or kept:sub(DUE + 9, shared.upto) ~= shared.between then
-    if kept:byte(1) ~= 220 then return nil end -- it waits
+    if kept:sub(1, 3) ~= LEASED_HEADER then return nil end -- it waits, or has a key
     local _, place, due_at, nth_attempt, attempts, crashes, _, _, _, _, holder, leased, deadline, cancel, _, _, started, claimed,
       _, _, _, tenant, queue, task, _, _, dedup, nth = unpack_limit(kept, 27, #LEASED_HEADER)
     if place ~= 'leased' or holder ~= worker or nth_attempt ~= attempt or claimed ~= claim or cancel or dedup then
@@ -546,6 +642,27 @@ local function complete(text, worker, attempt, claim, kept, ran, ended, shared)
   return queue, tenant, task
 end
 
+-- Keep the ways to keys: how many jobs each holds, and where to look who may be let in.
+function keys.keep(held, due)
+  local some, none, looks = {}, {}, {}
+  for key, id in pairs(held) do
+    local number = call('ZCARD', key)
+    if number == 0 then none[#none + 1] = id else
+      some[#some + 1] = number
+      some[#some + 1] = id
+    end
+  end
+  in_lots('ZADD', keys.HELD, some)
+  in_lots('ZREM', keys.HELD, none)
+  for id, score in pairs(due) do
+    looks[#looks + 1] = whole(score)
+    looks[#looks + 1] = id
+  end
+  for first = 1, #looks, AT_ONCE do
+    call('ZADD', keys.DUE, 'LT', unpack(looks, first, math.min(first + AT_ONCE - 1, #looks)))
+  end
+end
+
 -- Write the states of all jobs that were moved, and everything that is found by them.
 local function write_jobs()
   for _, job in ipairs(touched) do apply(job) end
@@ -557,6 +674,7 @@ local function write_jobs()
   for key, members in pairs(written.drops) do in_lots('ZREM', key, members) end
   for key, members in pairs(written.adds) do in_lots('ZADD', key, members) end
   keep_ways(written.lines)
+  if written.held or written.due then keys.keep(written.held or {}, written.due or {}) end
   write_counts(written.counts)
   in_lots('HDEL', P .. 'dedup', written.freed)
 end
@@ -573,11 +691,13 @@ local ids = {} -- of new jobs, with their numbers
 -- Make a job nobody has yet; `rest` is its body as Python made it, behind the place. `write_new_jobs` writes it.
 local function create(now, seq, rest, given)
   local due = given.due or now
-  local place = given.waits and 'waiting' or given.held and 'held' or (due <= now and 'ready' or 'scheduled')
+  local key, place = given.key, due <= now and (given.key and 'at_key' or 'ready') or 'scheduled'
+  place = given.waits and 'waiting' or given.held and 'held' or place
+  local head = pack(now, due, key and {place, key} or place)
   local job = {
-    seq = seq, text = text_of(seq), body = BODY_HEADER .. pack(now, due, place) .. rest .. pack(seq), enqueued = now,
+    seq = seq, text = text_of(seq), body = BODY_HEADER .. head .. rest .. pack(seq), enqueued = now,
     tenant = given.tenant, queue = given.queue, type = given.type, band = given.band, rank = given.rank,
-    dedup = given.dedup,
+    dedup = given.dedup, key = key,
   }
   jobs[seq] = job
   move(job, {place = place, due = due, since = place == 'scheduled' and given.delay and now or nil})
@@ -663,7 +783,7 @@ end
 
 local WAKE_AT_MOST = 4
 
--- Wake workers that serve one of the queues (a set); `always`: also those that do not wait.
+-- Wake workers that serve one of the queues (a set; nil: of all); `always`: also those that do not wait.
 local function wake(now, queues, always, but)
   local woken = 0
   local found = always and call('ZRANGE', P .. 'workers', 0, -1) or call('SMEMBERS', P .. 'waiting')
@@ -671,8 +791,8 @@ local function wake(now, queues, always, but)
     local expires = call('ZSCORE', P .. 'workers', worker)
     if worker ~= but and expires and tonumber(expires) > now then
       local served = unpacked(call('HGET', P .. 'worker:' .. worker, 'queues'))
-      local serves = #served == 0
-      for _, queue in ipairs(served) do serves = serves or queues[queue] end
+      local serves = #served == 0 or not queues
+      for _, queue in ipairs(serves and {} or served) do serves = serves or queues[queue] end
       if serves then
         -- One that was killed hears nothing, though its heartbeat is good for a while: it takes no other's place.
         if call('PUBLISH', P .. 'wake:' .. worker, '') > 0 then woken = woken + 1 end
@@ -682,9 +802,11 @@ local function wake(now, queues, always, but)
   end
 end
 
--- Wake waiting workers that serve queues with ready jobs.
+-- Wake waiting workers that serve queues with ready jobs; where jobs may be let in, any: the Turn that does so wakes
+-- those that serve their queues.
 local function wake_for_ready(now, but)
   if call('EXISTS', P .. 'waiting') == 0 then return end
+  if anew.keys then return wake(now, nil, false, but) end
   local queues, some = {}, false
   for _, queue in ipairs(call('ZRANGE', P .. 'queues', 0, -1)) do queues[queue], some = true, true end
   if some then wake(now, queues, false, but) end

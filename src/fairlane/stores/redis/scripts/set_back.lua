@@ -51,6 +51,14 @@ local function begin_now()
     if tonumber(duties[place + 1]) > now then call('HSET', P .. 'duty', duties[place], whole(now)) end
   end
   call('DEL', P .. 'passed')
+  repeat -- what time would let in at keys is looked at again
+    local ahead, looks = call('ZRANGEBYSCORE', keys.DUE, '(' .. whole(now), '+inf', 'LIMIT', 0, AT_ONCE), {}
+    for _, id in ipairs(ahead) do
+      looks[#looks + 1] = 0
+      looks[#looks + 1] = id
+    end
+    in_lots('ZADD', keys.DUE, looks)
+  until #ahead < AT_ONCE
   write_jobs()
 end
 
@@ -88,7 +96,9 @@ local moved = 0
 for _, job in ipairs(read_jobs(seqs)) do
   local state = job and job.state
   if state and state.place == 'ready' and state.due > now then
-    move(job, waiting_state('ready', now, state, state.put_off))
+    local later = waiting_state('ready', now, state, state.put_off)
+    later.period = state.period
+    move(job, later)
     moved = moved + 1
   elseif state and state.since and state.since > now then
     local later = waiting_state(state.place, now + math.max(state.due - state.since, 0), state, state.put_off)

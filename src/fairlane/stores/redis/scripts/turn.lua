@@ -1,5 +1,6 @@
--- A worker's Turn: starts, settles, promotes, reclaims and claims.
--- ARGV: instant or '', {worker, claim_no, outcomes, starts, wants, limits, version, waiting, promote, reclaim}, results.
+-- A worker's Turn: starts, settles, promotes, reclaims, lets in and claims.
+-- ARGV: instant or '', {worker, claim_no, outcomes, starts, wants, limits, version, waiting, promote, reclaim, keys},
+-- results.
 -- Answers {'limits', version, limits} where they have changed and something is wanted: send it again; or {'done', …}.
 local op = unpacked(ARGV[2])
 local meta = call('HMGET', META, 'limits_version', 'leases_counted', 'latest')
@@ -30,12 +31,14 @@ if #ended_nodes > 0 then
   end_nodes(now)
   due = next_due()
 end
+local let, has_more, key_free_at = job_keys.let_in(op.keys and op.keys.at, now)
 
 local expires = call('ZSCORE', P .. 'workers', worker)
 local registered = expires and tonumber(expires) > now
 local limited = limits and (limits.always or limits.paused > now) or false
 local room = limits and new_room(limits, now)
 local barring = limited and room or nil
+limited = limited or (op.keys and (op.keys.always or op.keys.paused > now)) -- claims know nothing of keys
 local leases, given, marks, stops, cursors, surveys = {}, {}, {}, {}, {}, {}
 
 if registered then
@@ -96,12 +99,21 @@ if #freed > 0 and meta[2] then
 end
 if anew.ready then wake_for_ready(now) end
 
+-- So is whoever serves the queues of jobs that were let in and are left.
+if #let > 0 or has_more then
+  local claimed = {}
+  for _, row in ipairs(leases) do claimed[row.seq] = true end
+  for _, job in ipairs(let) do has_more = has_more or not claimed[job.seq] end
+  if has_more then wake_for_ready(now, worker) end
+end
+
 local seen = {}
 for _, mark in pairs(marks) do
   mark[5] = whole(mark[5])
   seen[#seen + 1] = mark
 end
 local free_at = keep_stops(stops, barring and barring.free_at(), now)
+if key_free_at then free_at = math.min(free_at or key_free_at, key_free_at) end
 return {
   'done', whole(now), '\221' .. struct.pack('>I4', #given) .. table.concat(given), stale, unstarted, numbers(call('ZRANGE', P .. 'cancels:' .. worker, 0, -1)),
   registered and 1 or 0, seen, cursors, due and whole(due) or false, reclaimed, surveys, limited and 1 or 0,

@@ -1,5 +1,6 @@
 -- What stands before a ready job, and how far its limits are used up.
--- ARGV: instant or '', {seq, cap, bounds}. Answers {ahead, more urgent, other tenants, {leases, starts, free at} of each}.
+-- ARGV: instant or '', {seq, cap, bounds}. Answers {ahead, more urgent, other tenants, {leases, starts, free at} of each,
+-- jobs before it where it is held at its key, or false}.
 local op = unpacked(ARGV[2])
 local now = clock(ARGV[1], false)
 local job = read_job(op.seq)
@@ -15,6 +16,10 @@ if job and job.state.place == 'ready' then
     end
   end
 end
+local behind = false
+if job and job.state.place == 'at_key' then
+  behind = call('ZRANK', keys.LINE .. joined(job.tenant, job.key[1]), keys.position(job, job.state))
+end
 local states = {}
 for place, bound in ipairs(op.bounds) do
   local starts, free_at = 0, false
@@ -26,4 +31,4 @@ for place, bound in ipairs(op.bounds) do
   end
   states[place] = {bound.running and leases_under(bound, bound.types or {}) or 0, starts, free_at}
 end
-return {math.min(ahead, op.cap), math.min(urgent, op.cap), math.min(tenants, op.cap), states}
+return {math.min(ahead, op.cap), math.min(urgent, op.cap), math.min(tenants, op.cap), states, behind}

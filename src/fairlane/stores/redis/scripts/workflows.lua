@@ -194,7 +194,7 @@ local function extend()
   count_ends(flow, counts, now, #op.nodes)
   end_nodes(now)
   wake(now, queues, false)
-  if anew.ready then wake_for_ready(now) end
+  if anew.ready or anew.keys then wake_for_ready(now) end
   return {'added', #op.nodes}
 end
 
@@ -268,5 +268,5 @@ local now = clock(ARGV[1], true)
 local answer
 if what == 'cancel' then answer = cancel(now) end
 if what == 'advance' then answer = advance(now) end
-if anew.ready then wake_for_ready(now) end
+if anew.ready or anew.keys then wake_for_ready(now) end
 return answer

@@ -76,7 +76,8 @@ def retry_workflow(work: Work, op: RetryWorkflow) -> Steps[WorkflowAct]:
     for n, job_id in again.items():
         node, dead = nodes[n], kept[n]
         waits = node.gate is not None and after[node.gate].state != "open"
-        given, body = new_job(_like(dead, job_id, op.by), node=node_field(op.id, n))
+        order = 0 if dead.body.key is None else dead.body.key.order or dead.seq
+        given, body = new_job(_like(dead, job_id, op.by), node=node_field(op.id, n), order=order)
         if dead.state.place != "completed" and any(name.startswith(b"step:") for name in dead.facts):
             given["steps_of"] = dead.seq
         work.create({**given, "waits": waits}, body)
@@ -121,7 +122,7 @@ def _end(kept: KeptJob, *, skipped: bool) -> NodeEnd | None:
 
 
 def _like(kept: KeptJob, job_id: JobId, by: str) -> JobSpec:
-    """A new job like this one, without keys."""
+    """A new job like this one, with its key and without those that only one job may have."""
     job, body = job_of(kept), kept.body
     return JobSpec(
         id=job_id,
@@ -141,4 +142,5 @@ def _like(kept: KeptJob, job_id: JobId, by: str) -> JobSpec:
         max_attempts=body.max_attempts,
         timeout_s=body.timeout_s,
         retry=None if body.retry is None else msgspec.Raw(body.retry.encode()),
+        key=None if body.key is None else body.key.as_given(),
     )
