@@ -8,11 +8,14 @@ from typing import TypeVar
 
 import pytest
 
+from fairlane.core.job_keys import JobKey
+from fairlane.core.limits import Limit, Rate
 from fairlane.core.ops import (
     ALL_TENANTS,
     AddTenants,
     Age,
     Enqueue,
+    FreePlace,
     GetStats,
     HasTenants,
     Mark,
@@ -32,7 +35,7 @@ from fairlane.core.outcome import Completed, Released
 from fairlane.stores.sqlite import SqliteStore
 from fairlane.stores.sqlite.driver import Driver, Row
 from fairlane.testing.conformance.limits import every_tenant, named, queue, rate, set_limit, task, tenant
-from fairlane.testing.conformance.samples import Making
+from fairlane.testing.conformance.samples import OUTCOMES, Making, completed, died, retried
 from fairlane.testing.conformance.scene import Scene, wanting
 
 T = TypeVar("T")
@@ -224,6 +227,71 @@ def test_what_a_limit_costs_grows_with_the_limit_and_not_with_what_waits(tmp_pat
     (claim_few, put_few), (claim_many, put_many) = under_limits(tmp_path, 100), under_limits(tmp_path, 10_000)
     assert 0 < claim_many <= 1.5 * claim_few
     assert 0 < put_many <= 1.5 * put_few
+
+
+@pytest.mark.requirement("D24")
+def test_no_step_at_keys_scans_a_growing_table(store: SqliteStore, plans: dict[str, list[str]]) -> None:
+    scene = Scene(store)
+    tasks = (
+        JobKey(value="customer:1"),
+        JobKey(value="customer:1", ordered=True),
+        JobKey(value="shop:1", running=3, rate=Rate(2, 10.0)),
+        JobKey(value="shop:2", running=2, on_conflict="replace"),
+        JobKey(value="shop:2", on_conflict="discard"),
+    )
+    for key in tasks:
+        scene.enqueue(*(scene.job(key=key, delay_s=delay_s) for delay_s in (0, 0, 0, 5)))
+    worker = scene.hire(6000)
+    leases = scene.claim(worker, 9)
+    for outcome in (completed, died, retried):
+        [lease, *leases] = leases
+        leases += scene.turn(worker, wanting(9), outcomes=(outcome(lease),)).leases
+    scene.later(100)
+    set_limit(scene, Limit(kind="key", name="shop", running=2))
+    scene.turn(worker, wanting(9))
+    assert scene.run(FreePlace(scope=ALL_TENANTS, id=leases[0].id, by="ada")).refused is None
+    told = scene.run(Why(scope=ALL_TENANTS, id=leases[0].id))
+    assert told is not None
+    assert told.key is not None
+    scene.run(Unhold())
+    assert sum("fairlane_job_key" in sql for sql in plans) > 20
+    assert scans(plans) == []
+
+
+@pytest.mark.requirement("D24")
+def test_where_no_job_has_a_key_no_statement_asks_for_one(store: SqliteStore, plans: dict[str, list[str]]) -> None:
+    scene = Scene(store)
+    scene.put_many(5)
+    scene.put(delay_s=5)
+    worker = scene.hire(6000)
+    leases = scene.claim(worker, 4)
+    scene.later(10)
+    ends = (completed(leases[0]), retried(leases[1]), OUTCOMES["released"](leases[2]), died(leases[3]))
+    assert len(scene.turn(worker, wanting(9), outcomes=ends).leases) == 3
+    assert [sql for sql in plans if "fairlane_job_key" in sql or "fairlane_knock" in sql] == []
+
+
+def behind_one_place(tmp_path: Path, held: int, *, ordered: bool) -> int:
+    """Steps of a Turn that ends the job of a key and claims the next, with so many held behind it."""
+    store = SqliteStore(tmp_path / f"key-{held}.db")
+    scene = Scene(store)
+    scene.put_many(held, key=JobKey(value="customer:1", ordered=ordered))
+    worker = scene.hire()
+    [lease] = scene.claim(worker, 5)
+    [lease] = scene.turn(worker, wanting(5), outcomes=(completed(lease),)).leases
+    scene.stats()
+    turn = Turn(worker=worker, claim_no=99, wants=(wanting(5),), outcomes=(completed(lease),), now=scene.now)
+    answer, steps = steps_of(store, turn)
+    assert len(answer.leases) == 1
+    store.close()
+    return steps
+
+
+@pytest.mark.requirement("D24")
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_place_costs_the_same_however_many_are_held_for_it(tmp_path: Path, *, ordered: bool) -> None:
+    few, many = behind_one_place(tmp_path, 20, ordered=ordered), behind_one_place(tmp_path, 10_000, ordered=ordered)
+    assert 0 < many <= 1.5 * few
 
 
 @pytest.mark.parametrize("statuses", [("pending",), ("failed",), ("processing",), ("dead",), ("cancelled",)])

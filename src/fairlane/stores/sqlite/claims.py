@@ -10,6 +10,7 @@ from fairlane.core.ids import Seq, WorkerId
 from fairlane.core.ops import Mark, Survey, Want
 from fairlane.stores.instants import LATEST_US, from_us, span_us, to_us
 from fairlane.stores.sqlite.driver import Row
+from fairlane.stores.sqlite.job_keys.places import count_claims
 from fairlane.stores.sqlite.limits.room import ENDLESS, Room, are_leases_counted
 from fairlane.stores.sqlite.lines import BEFORE_ALL, Line, LineName, Position, Wanted
 from fairlane.stores.sqlite.pauses import Paused
@@ -95,6 +96,8 @@ def claim(
         tx.db.execute(_UNREADY, (seqs,))
         if rated is not None and limits.room is not None:
             limits.room.use()
+        if tx.watches_claims:
+            count_claims(tx, seqs)
     return chosen
 
 

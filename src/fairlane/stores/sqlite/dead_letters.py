@@ -26,8 +26,10 @@ from fairlane.core.ops import (
 from fairlane.stores.instants import after
 from fairlane.stores.sqlite.audit import write_audit
 from fairlane.stores.sqlite.durable_steps import copy_steps
+from fairlane.stores.sqlite.facts import hold_at_keys
+from fairlane.stores.sqlite.job_keys.places import keep_copied_key
 from fairlane.stores.sqlite.jobs.records import find_job, read_attempts, read_job, read_jobs
-from fairlane.stores.sqlite.listener import addresses_to_wake
+from fairlane.stores.sqlite.listener import addresses_to_wake, wake_for_places
 from fairlane.stores.sqlite.rows import Condition, RowReader, bounded, equal, given_or_own_id, in_scope, joined
 from fairlane.stores.sqlite.transaction import Transaction, as_list, change, reading, text_of
 from fairlane.stores.sqlite.workflows.acts import has_other_job, replace_job, settle_letter
@@ -46,9 +48,10 @@ _REPROCESSED = "update fairlane_dead_letter set reprocess_count = reprocess_coun
 _KEY_TAKEN = "select 1 from fairlane_idempotency_key where tenant = ? and key = ?"
 _COPY = """
 insert into fairlane_job (id, type, tenant, queue, band, rank, max_attempts, payload_version, timeout_s, enqueued_at,
-  due_at, category, idempotency_key, correlation_id, parent_id, created_by, refs, headers, retry, payload)
+  due_at, category, idempotency_key, correlation_id, parent_id, created_by, refs, headers, retry, payload,
+  key, key_terms, key_order)
 select ?1, type, tenant, queue, band, rank, max_attempts, payload_version, timeout_s, ?2, ?3, category, ?4, ?5,
-  parent_id, ?6, refs, headers, retry, coalesce(?7, payload)
+  parent_id, ?6, refs, headers, retry, coalesce(?7, payload), key, key_terms, coalesce(key_order, seq)
 from fairlane_job where seq = ?8 returning seq
 """
 _READY = """
@@ -165,6 +168,7 @@ def reprocess(tx: Transaction, op: Reprocess) -> DeadLetterAct:
     seq = _copy(tx, op, letter, payload)
     tx.db.execute(_REPROCESSED, (op.new_job_id.bytes, op.id))
     tx.db.execute(_CLOSE, ("retried", op.by, tx.now, op.notes, op.id))
+    wake_for_places(tx)
     closed = read_dead_letter(tx, op.id)
     facts = {**_facts(closed), "new_job_id": str(op.new_job_id)}
     if payload is not None and payload != letter.job.payload:
@@ -184,12 +188,14 @@ def _copy(tx: Transaction, op: Reprocess, letter: DeadLetter, payload: str | Non
         _COPY, (op.new_job_id.bytes, tx.now, due_at, key, dead.correlation_id, op.by, payload, dead.seq)
     )
     tx.db.execute("insert into fairlane_idempotency_key values (?, ?, ?)", (dead.tenant, key, seq))
+    keep_copied_key(tx, seq)
     # With steps of another job its attempts begin behind the first: that is how a worker knows of them.
     attempt = int(copy_steps(tx, dead.seq, seq))
     if replace_job(tx, dead.seq, seq) == "held":
         tx.db.execute("insert into fairlane_held values (?, '', ?)", (seq, dead.tenant))
     elif due_at <= tx.now:
         tx.db.execute(_READY, (attempt, seq))
+        hold_at_keys(tx, [seq])
         tx.wakes.extend(addresses_to_wake(tx, "if_waiting", {dead.queue}))
     else:
         tx.db.execute(_SCHEDULED, (attempt, seq))
@@ -206,6 +212,7 @@ def _close(
         return DeadLetterAct(refused="not_allowed", dead_letter=letter)
     tx.db.execute(_CLOSE, (status, op.by, tx.now, op.notes, op.id))
     settle_letter(tx, op.id, status)
+    wake_for_places(tx)
     return _audited(tx, op, action, letter)
 
 

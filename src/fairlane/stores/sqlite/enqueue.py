@@ -13,6 +13,7 @@ from fairlane.core.limits import FullPolicy
 from fairlane.core.ops import Enqueue, EnqueueResult, LimitHit, Receipt
 from fairlane.stores.instants import after, span_us, to_us
 from fairlane.stores.sqlite.held import count_waiting
+from fairlane.stores.sqlite.job_keys.places import NO_KEY, columns_of, find_conflict, keep_key, make_way, makes_way
 from fairlane.stores.sqlite.limits.in_force import ApplicableLimits, applicable_limits
 from fairlane.stores.sqlite.listener import addresses_to_wake
 from fairlane.stores.sqlite.pauses import refusing_pause
@@ -21,7 +22,8 @@ from fairlane.stores.sqlite.transaction import Transaction, change, text_of
 _DEPTH = """
 select count(*) from (
   select 1 from (select seq from fairlane_ready union all select seq from fairlane_scheduled
-    union all select seq from fairlane_held) limit ?)
+    union all select seq from fairlane_held
+    union all select seq from fairlane_job_key where state = 'held') limit ?)
 """
 _SAME_ID = """
 select seq, type, tenant, queue, band + rank, payload, idempotency_key, dedup_key, parent_id
@@ -37,8 +39,9 @@ where k.tenant = ? and k.type = ? and k.key = ?
 """
 _JOB = """
 insert into fairlane_job (id, type, tenant, queue, band, rank, max_attempts, payload_version, timeout_s, enqueued_at,
-  due_at, category, idempotency_key, dedup_key, correlation_id, parent_id, created_by, refs, headers, retry, payload)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) returning seq
+  due_at, category, idempotency_key, dedup_key, correlation_id, parent_id, created_by, refs, headers, retry, payload,
+  key, key_terms)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) returning seq
 """
 _READY = """
 insert into fairlane_ready (seq, queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect)
@@ -78,7 +81,9 @@ def _put_within(tx: Transaction, quotas: Quotas, jobs: tuple[JobSpec, ...], dept
     too_long = quotas.find_too_long(jobs)
     if too_long is not None:
         return EnqueueResult(refused=too_long, depth=depth)
-    receipts: list[Receipt] = []
+    if any(spec.key is not None and makes_way(spec.key) for spec in jobs):
+        quotas.count(jobs)  # before any is cancelled
+    receipts, ended = list[Receipt](), len(tx.ended)
     tx.db.execute("savepoint within_limits")
     for spec in jobs:
         taken = _met(tx, spec)
@@ -86,8 +91,9 @@ def _put_within(tx: Transaction, quotas: Quotas, jobs: tuple[JobSpec, ...], dept
         if policy == "reject":
             tx.db.execute("rollback to within_limits")
             tx.db.execute("release within_limits")
+            del tx.ended[ended:]
             return EnqueueResult(refused=quotas.hit(spec.tenant, spec.queue), depth=depth)
-        receipts.append(taken or write(tx, spec, held=policy == "hold"))
+        receipts.append(taken or _write_in_its_place(tx, spec, held=policy == "hold"))
     tx.db.execute("release within_limits")
     return EnqueueResult(receipts=tuple(receipts), depth=depth, hits=quotas.hits())
 
@@ -99,7 +105,14 @@ def _is_new(receipt: Receipt) -> bool:
 
 def put(tx: Transaction, spec: JobSpec) -> Receipt:
     """Write one job, unless its id or one of its keys is taken; no limit is asked."""
-    return _met(tx, spec) or write(tx, spec)
+    return _met(tx, spec) or _write_in_its_place(tx, spec)
+
+
+def _write_in_its_place(tx: Transaction, spec: JobSpec, *, held: bool = False) -> Receipt:
+    """Write a job; first its key may cancel others for it."""
+    if spec.key is not None and makes_way(spec.key):
+        make_way(tx, spec)
+    return write(tx, spec, held=held)
 
 
 def write(tx: Transaction, spec: JobSpec, *, held: bool = False, line: str | None = None) -> Receipt:
@@ -133,15 +146,18 @@ def write(tx: Transaction, spec: JobSpec, *, held: bool = False, line: str | Non
             _json(spec.headers),
             None if spec.retry is None else text_of(spec.retry, "the retry policy of job", spec.id),
             text_of(spec.payload, "the payload of job", spec.id),
+            *(NO_KEY if spec.key is None else columns_of(spec.key)),
         ),
     )
+    if spec.key is not None:
+        keep_key(tx, seq, is_due=not held and due_at <= tx.now)
     if held:
         tx.db.execute(
             "insert into fairlane_held values (?, ?, ?)", (seq, spec.queue if line is None else line, spec.tenant)
         )
-    elif due_at <= tx.now:
+    elif due_at <= tx.now and spec.key is None:
         tx.db.execute(_READY, (seq, spec.queue, band, spec.tenant, rank, due_at, spec.type))
-    else:
+    elif due_at > tx.now:
         since = tx.now if spec.run_at is None else None
         tx.db.execute(_SCHEDULED, (seq, spec.queue, spec.tenant, due_at, since))
     if spec.idempotency_key is not None:
@@ -154,7 +170,7 @@ def write(tx: Transaction, spec: JobSpec, *, held: bool = False, line: str | Non
 
 
 def _met(tx: Transaction, spec: JobSpec) -> Receipt | None:
-    """What stands in the way: the same id first, then the idempotency key, then the dedup key."""
+    """What stands in the way: the same id first, then the idempotency key, the dedup key, and the job's own key."""
     same = tx.db.execute(_SAME_ID, (spec.id.bytes,))
     if same:
         parent = None if spec.parent_id is None else spec.parent_id.bytes
@@ -175,6 +191,8 @@ def _met(tx: Transaction, spec: JobSpec) -> Receipt | None:
         holder = tx.db.execute(_SAME_DEDUP_KEY, (spec.tenant, spec.type, spec.dedup_key))
         if holder:
             return Receipt(disposition="duplicate", id=_job_id(holder[0][1]), seq=Seq(holder[0][0]), key="dedup")
+    if spec.key is not None and spec.key.on_conflict == "discard" and (found := find_conflict(tx, spec)) is not None:
+        return Receipt(disposition="duplicate", id=_job_id(found[1]), seq=Seq(found[0]), key="job")
     return None
 
 
@@ -227,6 +245,10 @@ class Quotas:
                     policy="reject",
                 )
         return None
+
+    def count(self, jobs: tuple[JobSpec, ...]) -> None:
+        for line in {(spec.tenant, spec.queue) for spec in jobs}:
+            self._by_line.setdefault(line, self._open(*line))
 
     def over(self, spec: JobSpec) -> FullPolicy | None:
         """Count a job that is about to be created: what happens to it if it is beyond the limit; None: it is not."""

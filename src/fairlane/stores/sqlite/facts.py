@@ -109,6 +109,24 @@ insert into fairlane_lease_end
 select l.seq, l.attempt, l.deadline_at from json_each(?) c cross join fairlane_lease l on l.seq = c.value
 """
 _CONCERNED = "select exists (select 1 from fairlane_dedup_key limit 1), exists (select 1 from fairlane_node limit 1)"
+_KEYS_USED = "select 1 from fairlane_meta where name = 'limits_keys_used'"
+_HOLD = """
+update fairlane_job_key set state = 'held', rated = null, queue = r.queue, band = r.band, rank = r.rank,
+  due_at = r.due_at, attempt = r.attempt, attempts = r.attempts, crashes = r.crashes, suspect = r.suspect,
+  put_off = r.put_off
+from json_each(?) c cross join fairlane_ready r on r.seq = c.value where fairlane_job_key.seq = r.seq returning seq
+"""
+_UNREADY = "delete from fairlane_ready where seq in (select value from json_each(?))"
+_GO_AWAY = """
+update fairlane_job_key set state = iif(state = 'let_in' and ordinal is not null, 'let_in', 'away'), rated = null
+where seq in (select value from json_each(?)) and state <> 'away'
+"""
+_STAY_DEAD = """
+update fairlane_job_key set state = 'dead', rated = null
+where seq in (select value from json_each(?)) and state = 'let_in' and ordinal is not null
+  and exists (select 1 from fairlane_done d where d.seq = fairlane_job_key.seq and d.status = 'dead')
+"""
+_LEAVE = "delete from fairlane_job_key where seq in (select value from json_each(?)) and state <> 'dead' returning 1"
 _DEAD_LETTER = """
 insert into fairlane_dead_letter (seq, reason, error_class, error_type, fingerprint, died_at) values (?, ?, ?, ?, ?, ?)
 """
@@ -117,6 +135,21 @@ insert into fairlane_dead_letter (seq, reason, error_class, error_type, fingerpr
 def make_ready(tx: Transaction, jobs: Sequence[WaitingJob]) -> None:
     if jobs:
         tx.db.executemany(_READY, [(due_at, *counters, seq) for seq, due_at, counters in jobs])
+        hold_at_keys(tx, [job.seq for job in jobs])
+
+
+def are_keys_used(tx: Transaction) -> bool:
+    """Whether any job has ever had a key: where none had, nothing is asked for one."""
+    if tx.keys_used is None:
+        tx.keys_used = bool(tx.db.execute(_KEYS_USED))
+    return tx.keys_used
+
+
+def hold_at_keys(tx: Transaction, seqs: Sequence[int]) -> None:
+    """Of jobs that became ready, hold those that have keys. Called by whatever makes jobs ready, but for letting in."""
+    if seqs and are_keys_used(tx):
+        held = [seq for (seq,) in tx.db.execute(_HOLD, (as_list(seqs),))]
+        tx.db.execute(_UNREADY, (as_list(held),))
 
 
 def schedule(
@@ -127,6 +160,8 @@ def schedule(
         since = tx.now if spans else None
         rows = [(int(failed), int(put_off), since, due_at, *counters, seq) for seq, due_at, counters in jobs]
         tx.db.executemany(_SCHEDULED, rows)
+        if are_keys_used(tx):
+            tx.db.execute(_GO_AWAY, (as_list([job.seq for job in jobs]),))
 
 
 def record(tx: Transaction, attempts: Sequence[tuple[int, Ended]]) -> None:
@@ -143,7 +178,7 @@ def finish(tx: Transaction, jobs: Sequence[Row]) -> None:
 
 
 def note_ended(tx: Transaction, ended: Sequence[int]) -> None:
-    """Free the dedup keys of jobs that ended, and remember them for the workflows they may be nodes of."""
+    """Free the keys and dedup keys of jobs that ended, and remember them for the workflows they may be nodes of."""
     if not ended:
         return
     [(has_keys, has_nodes)] = tx.db.execute(_CONCERNED)
@@ -151,6 +186,10 @@ def note_ended(tx: Transaction, ended: Sequence[int]) -> None:
         tx.db.executemany("delete from fairlane_dedup_key where seq = ?", [(seq,) for seq in ended])
     if has_nodes:
         tx.ended.extend(ended)
+    if are_keys_used(tx):
+        listed = as_list(ended)
+        tx.db.execute(_STAY_DEAD, (listed,))
+        tx.left_key = bool(tx.db.execute(_LEAVE, (listed,))) or tx.left_key
 
 
 def open_dead_letter(tx: Transaction, seq: int, failure: Failure, died_at: int) -> None:

@@ -51,6 +51,7 @@ _BEGIN_NOW = (
     on conflict (kind, name, queue, at) do update set number = number + excluded.number
     """,
     "delete from fairlane_rate_use where at > ?1",
+    "update fairlane_knock set at = 0 where at <> 0 and ?1 is not null",
 )
 _END_PAUSES = "update fairlane_limit set paused_until = null where paused_until > ? returning 1"
 _KEEP = "insert or replace into fairlane_meta values (?, ?)"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fairlane.core.ops import Unheld, Unhold
+from fairlane.stores.sqlite.facts import hold_at_keys
+from fairlane.stores.sqlite.job_keys.places import look_again
 from fairlane.stores.sqlite.limits.in_force import applicable_limits
 from fairlane.stores.sqlite.limits.room import count_leases_from_now_on
 from fairlane.stores.sqlite.listener import addresses_to_wake
@@ -42,6 +44,8 @@ select count(*) from (
   select 1 from fairlane_scheduled where queue = ?1 and failed in (0, 1) and tenant = ?2
   union all
   select 1 from fairlane_lease where queue = ?1 and tenant = ?2
+  union all
+  select 1 from fairlane_job_key where state = 'held' and queue = ?1 and tenant = ?2
   {held}
   limit ?3)
 """
@@ -52,6 +56,7 @@ _NOT_HELD = _PRESENT.format(held="")
 @change
 def unhold(tx: Transaction, op: Unhold) -> Unheld:
     applicable = applicable_limits(tx, op.limits)
+    look_again(tx)
     left = max(op.limit, 0)
     queues: set[str] = set()
     for queue, tenant in _lines(tx):
@@ -60,6 +65,7 @@ def unhold(tx: Transaction, op: Unhold) -> Unheld:
         freed = tx.db.execute(_FIRST, (tx.now, queue, tenant, room)) if room > 0 else []
         due = [seq for seq, is_due in freed if is_due]
         tx.db.execute(_READY, (as_list(due), tx.now))
+        hold_at_keys(tx, due)
         tx.db.execute(_SCHEDULED, (as_list([seq for seq, is_due in freed if not is_due]),))
         tx.db.execute(_UNHOLD, (as_list([seq for seq, _ in freed]),))
         if due:

@@ -25,6 +25,7 @@ from fairlane.core.job import Lease
 from fairlane.core.ops.enqueue import Notify
 from fairlane.errors import StoreError, StoreUnavailable
 from fairlane.stores.sqlite.connection import StoreThread
+from fairlane.stores.sqlite.facts import are_keys_used
 from fairlane.stores.sqlite.limits.in_force import ApplicableLimits
 from fairlane.stores.sqlite.transaction import Transaction
 
@@ -34,6 +35,10 @@ _LONGEST_ADDRESS = 100
 """Bytes; the system takes 107 on Linux, 103 elsewhere."""
 
 _NEXT_QUEUE = "select min(queue) from fairlane_ready where queue > ?"
+_MAY_BE_LET_IN = """
+select (select queue from fairlane_job_key k where k.key = n.key and k.tenant = n.tenant and k.state = 'held' limit 1)
+from fairlane_knock n where n.at <= ? order by n.at limit 100
+"""
 _LISTENING = "select wake_address, queues from fairlane_worker where wake_address is not null and expires_at > ?"
 
 
@@ -52,6 +57,21 @@ def wake_for_ready(tx: Transaction, but: WorkerId | None = None) -> None:
     last = ""
     while (last := tx.db.execute(_NEXT_QUEUE, (last,))[0][0]) is not None:
         queues.add(last)
+    _wake(tx, queues | _queues_at_keys(tx), but)
+
+
+def wake_for_places(tx: Transaction) -> None:
+    """Wake waiting workers that serve queues of jobs that may be let in by their keys."""
+    _wake(tx, _queues_at_keys(tx))
+
+
+def _queues_at_keys(tx: Transaction) -> set[str]:
+    if not are_keys_used(tx):
+        return set()
+    return {queue for (queue,) in tx.db.execute(_MAY_BE_LET_IN, (tx.now,)) if queue is not None}
+
+
+def _wake(tx: Transaction, queues: set[str], but: WorkerId | None = None) -> None:
     if queues:
         tx.wakes.extend(addresses_to_wake(tx, "if_waiting", queues, but))
 

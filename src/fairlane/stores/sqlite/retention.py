@@ -46,7 +46,7 @@ delete from fairlane_stat where (minute, type, queue, tenant) in
 """
 _FACTS = ("attempt", "done", "dead_letter", "note", "job")
 _WORKFLOWS = ("workflow", "node", "gate", "tally")
-_LIMITS = ("limit", "rate_use", "tenant")
+_LIMITS = ("limit", "rate_use", "knock", "tenant")
 _PAUSES = ("pause", "refusal")
 JOB_TABLES = (
     "ready",
@@ -59,6 +59,7 @@ JOB_TABLES = (
     "dedup_key",
     "note",
     "held",
+    "job_key",
     "job",
 )
 """Each has the seq of the job it is about."""

@@ -33,6 +33,7 @@ _JOB = "cross join fairlane_job j on j.seq = f.seq"
 _NEXT_READY_QUEUE = "select min(queue) from fairlane_ready where queue > ?"
 _NEXT_SCHEDULED_QUEUE = "select min(queue) from fairlane_scheduled where queue > ?"
 _NEXT_HELD_QUEUE = "select min(queue) from fairlane_held where queue > ?"
+_NEXT_QUEUE_AT_KEYS = "select min(queue) from fairlane_job_key where state = 'held' and queue > ?"
 _LEASED_QUEUES = "select distinct j.queue from fairlane_lease f cross join fairlane_job j on j.seq = f.seq"
 # From line to line by the index, one column at a time; a scan of a million ready jobs took 54 ms.
 _NEXT_BAND = "select min(band) from fairlane_ready where queue = ? and band > ?"
@@ -48,6 +49,7 @@ _READY_TYPES = "select type, count(*) from (select type from fairlane_ready wher
 _OTHER_PENDING = (
     f"from fairlane_scheduled f {_JOB} where f.failed = 0",
     f"from fairlane_held f {_JOB} where true",
+    f"from fairlane_job_key f {_JOB} where f.state = 'held'",
     f"from fairlane_lease f {_JOB} where f.started_at is null",
 )
 V = TypeVar("V")
@@ -86,7 +88,7 @@ class StatusCounter:
     def queues(self) -> list[str]:
         """Queues with unfinished jobs of anybody, by name."""
         names = {*self._each(_NEXT_READY_QUEUE, ""), *self._each(_NEXT_SCHEDULED_QUEUE, "")}
-        names |= {*self._each(_NEXT_HELD_QUEUE, "")}
+        names |= {*self._each(_NEXT_HELD_QUEUE, ""), *self._each(_NEXT_QUEUE_AT_KEYS, "")}
         names |= {name for (name,) in self._tx.db.execute(_LEASED_QUEUES)}
         return sorted(names)
 
@@ -180,6 +182,7 @@ def _queue(counter: StatusCounter, name: str, cap: int) -> QueueStats | None:
     failed = counter.count_waiting("scheduled", "f.queue = ? and f.failed = 1", name)
     first_or_snoozed = counter.count_waiting("scheduled", "f.queue = ? and f.failed = 0", name)
     held = counter.count_waiting("held", "f.queue = ?", name)
+    held += counter.count_waiting("job_key", "f.state = 'held' and f.queue = ?", name)
     prefetched = counter.count("lease", "j.queue = ? and f.started_at is null", name)
     processing = counter.count("lease", "j.queue = ? and f.started_at is not null", name)
     if not (ready or failed or first_or_snoozed or held or prefetched or processing):

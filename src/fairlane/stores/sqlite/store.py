@@ -45,6 +45,7 @@ from fairlane.stores.sqlite import (  # noqa: F401 - their handlers are register
 )
 from fairlane.stores.sqlite.connection import Database, StoreThread
 from fairlane.stores.sqlite.driver import Driver
+from fairlane.stores.sqlite.job_keys import records as key_records  # noqa: F401
 from fairlane.stores.sqlite.jobs import acts, records, why  # noqa: F401
 from fairlane.stores.sqlite.limits import rates, stored  # noqa: F401
 from fairlane.stores.sqlite.limits.in_force import LimitCache
@@ -103,7 +104,7 @@ class DatabaseStore(ABC):
         answer = HANDLERS[type(op)](tx, op)
         if tx.ended:
             gates.end_nodes(tx)
-        if tx.freed or tx.gave_back:
+        if tx.freed or tx.gave_back or tx.left_key:
             listener.wake_for_ready(tx)
         return answer, tx.wakes
 

@@ -61,6 +61,7 @@ select queue, band from bands where band is not null
 _NEXT_QUEUE = {
     "scheduled": "select min(queue) from fairlane_scheduled where queue > ?",
     "held": "select min(queue) from fairlane_held where queue > ?",
+    "job_key": "select min(queue) from fairlane_job_key where state = 'held' and queue > ?",
 }
 _READY = """
 select count(*) from (select 1 from json_each(?) b cross join fairlane_ready r
@@ -73,6 +74,10 @@ select count(*) from (select 1 from json_each(?) q cross join fairlane_scheduled
 _HELD = """
 select count(*) from (select 1 from json_each(?) q cross join fairlane_held h on h.queue = q.value and h.tenant = ?
   limit ?)
+"""
+_HELD_AT_KEYS = """
+select count(*) from (select 1 from json_each(?) q cross join fairlane_job_key k
+  on k.state = 'held' and k.queue = q.value and k.tenant = ? limit ?)
 """
 _LEASED = """
 select j.tenant, count(*) from fairlane_lease l cross join fairlane_job j on j.seq = l.seq
@@ -136,7 +141,7 @@ def _rows(tx: Transaction, name: str) -> list[Row]:
 def _records(tx: Transaction, rows: Sequence[Row]) -> list[TenantRecord]:
     names = as_list([row[0] for row in rows])
     bands = as_list([list(row) for row in tx.db.execute(_BANDS)])
-    scheduled, held = (as_list(_queues(tx, table)) for table in ("scheduled", "held"))
+    scheduled, held, at_keys = (as_list(_queues(tx, table)) for table in _NEXT_QUEUE)
     leased: dict[str, int] = dict(tx.db.execute(_LEASED, (names,)))
     paused = {name for (name,) in tx.db.execute(_PAUSED, (names,))}
 
@@ -153,7 +158,7 @@ def _records(tx: Transaction, rows: Sequence[Row]) -> list[TenantRecord]:
             limits=read_kept(tx, "kind = 'tenant' and name = ?", (name,)),
             ready=count(_READY, bands, name),
             scheduled=count(_SCHEDULED, scheduled, name),
-            held=count(_HELD, held, name),
+            held=min(count(_HELD, held, name) + count(_HELD_AT_KEYS, at_keys, name), TENANT_COUNT_CAP),
             leased=min(leased.get(name, 0), TENANT_COUNT_CAP),
         )
         for name, weight, tier, seen_at in rows

@@ -46,6 +46,12 @@ class Transaction:
     """Queue, tenant and type of leases that ended and were counted."""
     gave_back: bool = False
     """Leased jobs are ready again, or nodes that waited for their parents are."""
+    left_key: bool = False
+    """Jobs have left their keys: others may be let in."""
+    keys_used: bool | None = None
+    """Whether any job has ever had a key; None: not looked yet."""
+    watches_claims: bool = False
+    """Some jobs that were let in count against a rate of their key when they are claimed."""
     ended: list[int] = field(default_factory=list)
     """Jobs that ended while there are workflows: nodes among them are still to be counted."""
 

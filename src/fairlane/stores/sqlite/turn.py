@@ -17,7 +17,8 @@ from fairlane.errors import StoreError, StoreRefused
 from fairlane.stores.instants import before, from_us, maybe_from_us, span_us
 from fairlane.stores.sqlite.claims import Barred, claim, marks_of, survey
 from fairlane.stores.sqlite.driver import Row
-from fairlane.stores.sqlite.facts import BAND, RANK
+from fairlane.stores.sqlite.facts import BAND, RANK, are_keys_used, hold_at_keys
+from fairlane.stores.sqlite.job_keys.places import NOBODY, let_in
 from fairlane.stores.sqlite.limits.in_force import applicable_limits
 from fairlane.stores.sqlite.limits.room import Room, count_leases_from_now_on
 from fairlane.stores.sqlite.lines import LineName, Position
@@ -182,6 +183,8 @@ def turn(tx: Transaction, op: Turn) -> TurnResult:
     reclaimed = reclaim_lapsed(tx, op.reclaim_limit)
     if tx.ended:
         end_nodes(tx)  # before claiming: this Turn may take what it has let go
+    at_keys = let_in(tx) if are_keys_used(tx) else NOBODY
+    tx.left_key = False
     registered = tx.db.execute(_REGISTERED, (op.worker.bytes, tx.now))
     limited = applicable is not None and applicable.limits_claims(tx.now)
     claims = Claims(tx, op, Room(tx, applicable) if applicable is not None and limited else None)
@@ -197,6 +200,9 @@ def turn(tx: Transaction, op: Turn) -> TurnResult:
     elif tx.freed:  # who claims nothing gives no limits: one that is not known here may have counted them
         tx.freed.clear()
         wake_for_ready(tx, but=op.worker)
+    if not at_keys.seqs.issubset(lease.seq for lease in leases):
+        wake_for_ready(tx, but=op.worker)
+    hints = (at_keys.until, None if claims.room is None else claims.room.free_at())
     return TurnResult(
         now=from_us(tx.now),
         leases=tuple(leases),
@@ -210,7 +216,7 @@ def turn(tx: Transaction, op: Turn) -> TurnResult:
         surveys=tuple(claims.surveys),
         limited=limited,
         held_back=claims.room is not None and claims.room.is_short_for_tasks,
-        limited_until=None if claims.room is None else maybe_from_us(claims.room.free_at()),
+        limited_until=maybe_from_us(min((at for at in hints if at is not None), default=None)),
     )
 
 
@@ -249,6 +255,7 @@ def promote_due(tx: Transaction, limit: int) -> int:
         seqs = as_list(due)
         tx.db.execute(_PROMOTE, (seqs,))
         tx.db.execute(_UNSCHEDULE, (seqs,))
+        hold_at_keys(tx, due)
     return len(due)
 
 

@@ -1,10 +1,10 @@
-"""Changes of jobs by hand: cancel, fail, bury, reset."""
+"""Changes of jobs by hand: cancel, fail, bury, reset, take their place."""
 
 from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from fairlane.core.ops import Bury, Cancel, Fail, JobAct, Reset
+from fairlane.core.ops import Bury, Cancel, Fail, FreePlace, JobAct, Reset
 from fairlane.stores.instants import after
 from fairlane.stores.sqlite.audit import write_audit
 from fairlane.stores.sqlite.facts import (
@@ -22,6 +22,7 @@ from fairlane.stores.sqlite.facts import (
 )
 from fairlane.stores.sqlite.jobs.records import find_job, read_job
 from fairlane.stores.sqlite.limits.rates import give_back
+from fairlane.stores.sqlite.listener import wake_for_places
 from fairlane.stores.sqlite.reclaim import own_failure
 from fairlane.stores.sqlite.transaction import Transaction, change
 
@@ -36,15 +37,23 @@ union all
 select 'held', j.due_at, 0, 0, 0, 0, null, null, null, null, 0
 from fairlane_held h cross join fairlane_job j on j.seq = h.seq where h.seq = ?1
 union all
+select 'job_key', k.due_at, k.attempt, k.attempts, k.crashes, k.suspect, nullif(k.band + k.rank, j.band + j.rank),
+  null, null, null, 0
+from fairlane_job_key k cross join fairlane_job j on j.seq = k.seq where k.seq = ?1 and k.state = 'held'
+union all
 select 'lease', due_at, attempt, attempts, crashes, suspect, aged, worker, leased_at, started_at, cancel_requested
 from fairlane_lease where seq = ?1
 """
+_LEAVE_PLACE = """
+update fairlane_job_key set state = 'away', rated = null where seq = ? and state = 'let_in' returning 1
+"""
+_LEAVE_LINE = "delete from fairlane_job_key where seq = ? and state = 'dead' returning 1"
 
 
 class Unfinished(NamedTuple):
     """Where an unfinished job is, and all it carries."""
 
-    place: Literal["ready", "scheduled", "held", "lease"]
+    place: Literal["ready", "scheduled", "held", "job_key", "lease"]
     due_at: int
     attempt: int
     attempts: int
@@ -70,9 +79,13 @@ def cancel(tx: Transaction, op: Cancel) -> JobAct:
     if job.place == "lease":
         tx.db.execute("update fairlane_lease set cancel_requested = 1 where seq = ?", (seq,))
     else:
-        _leave(tx, seq, job)
-        finish(tx, [EndedJob(seq, "cancelled", tx.now, job.due_at, job.attempt, job.attempts, job.crashes)])
+        cancel_waiting(tx, seq, job)
     return with_audit.done()
+
+
+def cancel_waiting(tx: Transaction, seq: int, job: Unfinished) -> None:
+    _leave(tx, seq, job)
+    finish(tx, [EndedJob(seq, "cancelled", tx.now, job.due_at, job.attempt, job.attempts, job.crashes)])
 
 
 @change
@@ -99,6 +112,7 @@ def fail(tx: Transaction, op: Fail) -> JobAct:
     else:
         record(tx, [(seq, ended)])
         schedule(tx, [WaitingJob(seq, retry_at, counters)], failed=True)
+        wake_for_places(tx)
     return with_audit.done()
 
 
@@ -141,13 +155,30 @@ def reset(tx: Transaction, op: Reset) -> JobAct:
     return with_audit.done()
 
 
+@change
+def free_place(tx: Transaction, op: FreePlace) -> JobAct:
+    seq = find_job(tx, op.id, op.scope.tenant)
+    if seq is None:
+        return JobAct(refused="not_found")
+    with_audit = _Audited(tx, op, seq, "job_place_free")
+    if not tx.db.execute(_LEAVE_PLACE, (seq,)) and not tx.db.execute(_LEAVE_LINE, (seq,)):
+        return JobAct(refused="not_allowed", job=with_audit.before)
+    wake_for_places(tx)
+    return with_audit.done()
+
+
 def _target(tx: Transaction, op: Cancel | Fail | Bury | Reset) -> tuple[int, Unfinished] | JobAct:
     """The unfinished job an act is about, or its refusal."""
     seq = find_job(tx, op.id, op.scope.tenant)
     if seq is None:
         return JobAct(refused="not_found")
+    job = find_unfinished(tx, seq)
+    return JobAct(refused="not_allowed", job=read_job(tx, seq)) if job is None else (seq, job)
+
+
+def find_unfinished(tx: Transaction, seq: int) -> Unfinished | None:
     rows = tx.db.execute(_UNFINISHED, (seq,))
-    return (seq, Unfinished._make(rows[0])) if rows else JobAct(refused="not_allowed", job=read_job(tx, seq))
+    return Unfinished._make(rows[0]) if rows else None
 
 
 def _waits_for_parents(tx: Transaction, seq: int) -> bool:
@@ -157,7 +188,7 @@ def _waits_for_parents(tx: Transaction, seq: int) -> bool:
 def _leave(tx: Transaction, seq: int, job: Unfinished) -> None:
     if job.place == "lease":
         drop_leases(tx, [seq])
-    else:
+    elif job.place != "job_key":  # that row follows the job to where it comes
         tx.db.execute(f"delete from fairlane_{job.place} where seq = ?", (seq,))  # noqa: S608
 
 
@@ -171,7 +202,7 @@ def _ended_by_hand(tx: Transaction, job: Unfinished) -> Ended:
 class _Audited:
     """Remembers the job before an act and writes what became of it."""
 
-    def __init__(self, tx: Transaction, op: Cancel | Fail | Bury | Reset, seq: int, action: str) -> None:
+    def __init__(self, tx: Transaction, op: Cancel | Fail | Bury | Reset | FreePlace, seq: int, action: str) -> None:
         self._tx, self._op, self._seq, self._action = tx, op, seq, action
         self.before = read_job(tx, seq)
 

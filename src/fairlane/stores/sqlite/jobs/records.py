@@ -31,26 +31,30 @@ from fairlane.stores.sqlite.signals import read_wait
 from fairlane.stores.sqlite.transaction import Transaction, as_list, change, reading
 
 _attempt, _columns = RowReader(Attempt), RowReader(Job)
-# A held job has no facts of its own yet: none is as good as never tried, and due when it was first due.
+# A job held for room has no facts of its own yet: none is as good as never tried, and due when it was first due.
 _JOBS = """
 select j.seq, j.id, j.type,
   case when d.seq is not null then d.status when s.failed then 'failed' when l.started_at is not null then 'processing'
     else 'pending' end,
   j.tenant, j.queue, j.band + j.rank, j.category, j.payload, j.payload_version, j.idempotency_key, j.dedup_key,
   j.correlation_id, j.parent_id, j.created_by, coalesce(j.refs, '{}'), coalesce(j.headers, '{}'),
-  coalesce(d.attempt, r.attempt, s.attempt, l.attempt, 0), coalesce(d.attempts, r.attempts, s.attempts, l.attempts, 0),
-  coalesce(d.crashes, r.crashes, s.crashes, l.crashes, 0), j.max_attempts, j.timeout_s, j.enqueued_at, j.due_at,
-  coalesce(d.due_at, r.due_at, s.due_at, l.due_at, j.due_at),
+  coalesce(d.attempt, r.attempt, s.attempt, l.attempt, k.attempt, 0),
+  coalesce(d.attempts, r.attempts, s.attempts, l.attempts, k.attempts, 0),
+  coalesce(d.crashes, r.crashes, s.crashes, l.crashes, k.crashes, 0),
+  j.max_attempts, j.timeout_s, j.enqueued_at, j.due_at,
+  coalesce(d.due_at, r.due_at, s.due_at, l.due_at, k.due_at, j.due_at),
   coalesce(d.started_at, l.started_at), d.finished_at, coalesce(d.worker, l.worker), coalesce(l.cancel_requested, 0),
   d.result,
   iif(d.error_type is null, a.error_class, d.error_class), coalesce(d.error_type, a.error_type),
-  iif(d.error_type is null, a.error_message, d.error_message), iif(d.error_type is null, a.ended_at, d.finished_at)
+  iif(d.error_type is null, a.error_message, d.error_message), iif(d.error_type is null, a.ended_at, d.finished_at),
+  j.key
 from json_each(?) c
 cross join fairlane_job j on j.seq = c.value
 left join fairlane_ready r on r.seq = j.seq
 left join fairlane_scheduled s on s.seq = j.seq
 left join fairlane_lease l on l.seq = j.seq
 left join fairlane_done d on d.seq = j.seq
+left join fairlane_job_key k on k.seq = j.seq and k.state = 'held'
 left join fairlane_attempt a on a.seq = j.seq and a.attempt =
   (select max(attempt) from fairlane_attempt where seq = j.seq and error_type is not null)
 """
@@ -71,6 +75,7 @@ _IN_STATUS: dict[Status, tuple[str, ...]] = {
         "(select seq from fairlane_scheduled where not failed) f",
         "(select seq from fairlane_lease where started_at is null) f",
         "fairlane_held f",
+        "(select seq from fairlane_job_key where state = 'held') f",
     ),
     "processing": ("(select seq from fairlane_lease where started_at is not null) f",),
     "failed": ("(select seq from fairlane_scheduled where failed) f",),

@@ -9,6 +9,7 @@ from fairlane.core.limits import LimitKey
 from fairlane.core.ops import TENANT_COUNT_CAP, LimitState, Pause, Waiting, Why
 from fairlane.core.ops.jobs import WaitPlace
 from fairlane.stores.instants import from_us, maybe_from_us
+from fairlane.stores.sqlite.job_keys.records import read_wait_at_key
 from fairlane.stores.sqlite.jobs.records import find_job, read_job
 from fairlane.stores.sqlite.limits import rates
 from fairlane.stores.sqlite.limits.in_force import ApplicableLimits, applicable_limits
@@ -21,6 +22,7 @@ _PLACE = """
 select 'ready', suspect, null from fairlane_ready where seq = ?1
 union all select 'scheduled', suspect, null from fairlane_scheduled where seq = ?1
 union all select 'held', 0, null from fairlane_held where seq = ?1
+union all select 'held', suspect, null from fairlane_job_key where seq = ?1 and state = 'held'
 union all select 'leased', l.suspect, w.expires_at
   from fairlane_lease l left join fairlane_worker w on w.id = l.worker where l.seq = ?1
 union all select status, 0, null from fairlane_done where seq = ?1
@@ -59,6 +61,7 @@ def why(tx: Transaction, op: Why) -> Waiting | None:
     place: WaitPlace = found
     ahead, more_urgent, tenants = _in_line(tx, seq) if place == "ready" else (0, 0, 0)
     workers, knowing = _workers(tx, job)
+    key, key_ahead = read_wait_at_key(tx, seq)
     unfinished = place in ("ready", "scheduled", "held", "leased")
     return Waiting(
         now=from_us(tx.now),
@@ -75,6 +78,8 @@ def why(tx: Transaction, op: Why) -> Waiting | None:
         waits_for=read_wait(tx, seq),
         suspect=suspect == 1,
         worker_until=maybe_from_us(worker_until),
+        key=key,
+        key_ahead=key_ahead,
     )
 
 

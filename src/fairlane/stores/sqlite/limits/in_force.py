@@ -37,7 +37,7 @@ class ApplicableLimits:
 
     def __init__(self, given: tuple[Limit, ...], kept: tuple[StoredLimit, ...]) -> None:
         self.force = LimitsInForce(given, kept)
-        keys = {*(limit.key for limit in given), *(record.limit.key for record in kept)}
+        keys = {*(limit.key for limit in given), *(record.limit.key for record in kept if record.limit.kind != "key")}
         bounds = [bound for key in keys if (bound := self.of(key)) is not None]
         self.counts_leases = any(bound.running is not None for bound in bounds)
         self._always = any(bound.running is not None or bound.rate is not None for bound in bounds)
@@ -105,6 +105,7 @@ def applicable_limits(tx: Transaction, given: tuple[Limit, ...]) -> ApplicableLi
     """What is in force for this operation; None: nothing at all."""
     state: dict[str, int] = dict(tx.db.execute(_STATE))
     tx.leases_counted = "leases_counted" in state
+    tx.keys_used = "limits_keys_used" in state
     tx.has_refusals = state.get("limits_refusals", 0) > 0
     version = state.get("limits_version", 0)
     if not given and not version:

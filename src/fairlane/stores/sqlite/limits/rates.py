@@ -1,4 +1,7 @@
-"""What has been used of a rate: claims, and tokens for enqueueing, by their instant."""
+"""What has been used of a rate: claims, and tokens for enqueueing, by their instant.
+
+Of a job's key the kind is `key`, the name its tenant, and the key stands where others have their queue.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from fairlane.stores.sqlite.limits.in_force import applicable_limits
 from fairlane.stores.sqlite.transaction import Transaction, as_list, change
 
 RateKey = tuple[str, str, str]
-"""Kind (`enqueue` too), name, queue."""
+"""Kind (`enqueue` and `key` too), name, queue."""
 
 RateUse = tuple[RateKey, Rate, int]
 """A number of uses against the rate of a key."""
@@ -46,6 +49,9 @@ _DROP_UNUSED = "delete from fairlane_rate_use where kind = ? and name = ? and qu
 _RATED = """
 select leased_at, rated from fairlane_lease where seq in (select value from json_each(?)) and rated is not null
 """
+_KNOCK = """
+insert into fairlane_knock (tenant, key, at) values (?, ?, 0) on conflict (key, tenant) do update set at = 0
+"""
 _keys = msgspec.json.Decoder(list[RateKey]).decode
 
 
@@ -75,6 +81,12 @@ def give_back(tx: Transaction, unstarted: Sequence[int]) -> None:
             uses = [(*key, leased_at) for key in _keys(rated)]
             tx.db.executemany(_UNUSE, uses)
             tx.db.executemany(_DROP_UNUSED, uses)
+            knock(tx, [(name, key) for kind, name, key in _keys(rated) if kind == "key"])
+
+
+def knock(tx: Transaction, keys: Sequence[tuple[str, str]]) -> None:
+    """Have the next Turn see who may be let in at keys, each with its tenant before it."""
+    tx.db.executemany(_KNOCK, keys)
 
 
 def free_at(tx: Transaction, key: RateKey, rate: Rate, wanted: int = 1) -> int | None:

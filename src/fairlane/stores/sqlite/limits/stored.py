@@ -9,6 +9,7 @@ from fairlane.core.limits import Limit, LimitKey, StoredLimit
 from fairlane.core.ops import ClearLimit, LimitPaused, Limits, ListLimits, PauseLimit, SetLimit
 from fairlane.stores.instants import after, from_us, to_us
 from fairlane.stores.sqlite.audit import write_audit
+from fairlane.stores.sqlite.job_keys.places import hold_again
 from fairlane.stores.sqlite.limits.in_force import forget_read, read_kept
 from fairlane.stores.sqlite.listener import wake_for_ready
 from fairlane.stores.sqlite.transaction import Transaction, change, reading
@@ -32,6 +33,7 @@ def set_limit(tx: Transaction, op: SetLimit) -> Limits:
     changed = known is None or known.limit != op.limit
     if changed:
         _write(tx, op.limit, op.by)
+        _hold_again(tx, op.limit.key)
         _audit(tx, op, "limit_set", op.limit.key, _said(known), op.limit)
         wake_for_ready(tx)
     return _all(tx, changed=changed)
@@ -44,6 +46,7 @@ def clear_limit(tx: Transaction, op: ClearLimit) -> Limits:
     if known is not None:
         tx.db.execute(f"delete from fairlane_limit where {_THIS}", key)  # noqa: S608
         forget_read(tx)
+        _hold_again(tx, key)
         if (said := _said(known)) is not None:
             _audit(tx, op, "limit_clear", key, said, None)
         wake_for_ready(tx)
@@ -53,6 +56,7 @@ def clear_limit(tx: Transaction, op: ClearLimit) -> Limits:
 @change
 def pause_limit(tx: Transaction, op: PauseLimit) -> LimitPaused:
     key, until = LimitKey(op.kind, op.name, op.queue), after(tx.now, op.for_s)
+    _hold_again(tx, key)
     known = _find(tx, key)
     if known is None:
         _write(tx, _nothing_said(key), op.by)
@@ -70,6 +74,11 @@ def _find(tx: Transaction, key: LimitKey) -> StoredLimit | None:
 def _write(tx: Transaction, limit: Limit, by: str) -> None:
     tx.db.execute(_SET, (*limit.key, msgspec.json.encode(limit).decode(), by, tx.now))
     forget_read(tx)
+
+
+def _hold_again(tx: Transaction, key: LimitKey) -> None:
+    if key.kind == "key":
+        hold_again(tx, key.name)
 
 
 def _nothing_said(key: LimitKey) -> Limit:

@@ -11,7 +11,8 @@ from fairlane.core.workflows import RELEASE_LIMIT, CountedNode, Gate, NodeEnd, W
 from fairlane.stores.sqlite.audit import write_audit
 from fairlane.stores.sqlite.driver import Row
 from fairlane.stores.sqlite.durable_steps import copy_steps
-from fairlane.stores.sqlite.facts import EndedJob, finish
+from fairlane.stores.sqlite.facts import EndedJob, finish, hold_at_keys
+from fairlane.stores.sqlite.job_keys.places import keep_copied_key
 from fairlane.stores.sqlite.listener import addresses_to_wake
 from fairlane.stores.sqlite.transaction import Transaction, as_list, change
 from fairlane.stores.sqlite.workflows.enqueue import settled_as
@@ -31,12 +32,12 @@ update fairlane_gate set state = case state when 'opening' then 'open' when 'ski
 where workflow = ? and state in ('waiting', 'opening', 'closing', 'skipping')
 """
 _WAITING = """
-select n.seq, coalesce(r.due_at, s.due_at, j.due_at), coalesce(r.attempt, s.attempt, 0),
-  coalesce(r.attempts, s.attempts, 0), coalesce(r.crashes, s.crashes, 0)
+select n.seq, coalesce(r.due_at, s.due_at, k.due_at, j.due_at), coalesce(r.attempt, s.attempt, k.attempt, 0),
+  coalesce(r.attempts, s.attempts, k.attempts, 0), coalesce(r.crashes, s.crashes, k.crashes, 0)
 from fairlane_node n cross join fairlane_job j on j.seq = n.seq
 left join fairlane_ready r on r.seq = n.seq left join fairlane_scheduled s on s.seq = n.seq
-left join fairlane_held h on h.seq = n.seq
-where n.workflow = ? and (r.seq is not null or s.seq is not null or h.seq is not null)
+left join fairlane_held h on h.seq = n.seq left join fairlane_job_key k on k.seq = n.seq and k.state = 'held'
+where n.workflow = ? and coalesce(r.seq, s.seq, h.seq, k.seq) is not null
 """
 _ASK_LEASED = """
 update fairlane_lease set cancel_requested = 1 where not cancel_requested
@@ -51,9 +52,9 @@ left join fairlane_gate g on g.workflow = n.workflow and g.n = n.gate
 """
 _COPY = """
 insert into fairlane_job (id, type, tenant, queue, band, rank, max_attempts, payload_version, timeout_s, enqueued_at,
-  due_at, category, correlation_id, parent_id, created_by, refs, headers, retry, payload)
+  due_at, category, correlation_id, parent_id, created_by, refs, headers, retry, payload, key, key_terms, key_order)
 select ?1, type, tenant, queue, band, rank, max_attempts, payload_version, timeout_s, ?2, ?2, category,
-  correlation_id, parent_id, ?3, refs, headers, retry, payload
+  correlation_id, parent_id, ?3, refs, headers, retry, payload, key, key_terms, coalesce(key_order, seq)
 from fairlane_job where seq = ?4 returning seq, queue
 """
 _READY = """
@@ -156,6 +157,7 @@ def retry_workflow(tx: Transaction, op: RetryWorkflow) -> WorkflowAct:
     for node, job_id in ended:
         tallies.add(workflow, node.n, node.settled, -1)
         [(seq, queue)] = tx.db.execute(_COPY, (job_id.bytes, tx.now, op.by, node.seq))
+        keep_copied_key(tx, seq)
         if node.status != "completed":
             copy_steps(tx, node.seq, seq)
         tx.db.execute(_RETRIED, (op.by, tx.now, op.notes, job_id.bytes, node.seq))
@@ -166,6 +168,7 @@ def retry_workflow(tx: Transaction, op: RetryWorkflow) -> WorkflowAct:
         now = _node(tx, "n.workflow = ? and n.n = ?", (workflow, node.n))
         if now.may_start:
             tx.db.execute(_READY, (now.seq,))
+            hold_at_keys(tx, [now.seq])
         else:
             tx.db.execute(_HELD, (now.seq,))
             tallies.add(workflow, node.n, "waiting", 1)

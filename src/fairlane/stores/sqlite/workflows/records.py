@@ -39,11 +39,12 @@ _NODES = """
 select n.n, n.name, n.gate, n.counts_for, h.seq is not null and h.queue = '', j.id, j.seq, j.type,
   case when d.seq is not null then d.status when s.failed then 'failed' when l.started_at is not null then 'processing'
     else 'pending' end,
-  coalesce(d.attempts, r.attempts, s.attempts, l.attempts, 0), j.enqueued_at, coalesce(d.started_at, l.started_at),
-  d.finished_at, iif(d.error_type is null, a.error_message, d.error_message)
+  coalesce(d.attempts, r.attempts, s.attempts, l.attempts, k.attempts, 0), j.enqueued_at,
+  coalesce(d.started_at, l.started_at), d.finished_at, iif(d.error_type is null, a.error_message, d.error_message)
 from fairlane_node n
 cross join fairlane_job j on j.seq = n.seq
 left join fairlane_held h on h.seq = n.seq
+left join fairlane_job_key k on k.seq = n.seq and k.state = 'held'
 left join fairlane_ready r on r.seq = n.seq
 left join fairlane_scheduled s on s.seq = n.seq
 left join fairlane_lease l on l.seq = n.seq
