@@ -70,7 +70,8 @@ class Model(
     def _would_be_new(self, jobs, now):
         """Puts them in and takes them out again."""
         changes_others = any(spec.key and spec.key.on_conflict != "wait" for spec in jobs)
-        before = deepcopy(self.jobs) if changes_others else list(self.jobs), self.last_seq
+        before = self.jobs, self.last_seq
+        self.jobs = deepcopy(self.jobs) if changes_others else list(self.jobs)
         new = [spec for spec in jobs if self._put(spec, now).disposition == "created"]
         self.jobs, self.last_seq = before
         return new

@@ -101,7 +101,7 @@ class JobKeys:
 
     def _wait_at_key(self, r):
         """What `why` says of it."""
-        if r.spec.key is None or r.is_finished or not (r.at_key or self._with_place(whose(r))):
+        if r.spec.key is None or r.is_finished or not (self._held_at(whose(r)) or self._with_place(whose(r))):
             return {}
         ahead = self._held_at(whose(r)).index(r) if r.at_key else None
         return {"key": self._use(whose(r)), "key_ahead": ahead}

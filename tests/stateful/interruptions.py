@@ -37,7 +37,7 @@ from fairlane.core.ops import (
 from fairlane.testing.conformance.samples import NOON, OUTCOMES, crashed
 from fairlane.testing.conformance.scene import wanting
 from tests.stateful.machine import Lives
-from tests.stateful.strategies import QUEUES, TENANTS, TYPES, scopes, specs
+from tests.stateful.strategies import QUEUES, TENANTS, TYPES, scopes
 
 PAUSABLE = [*(("queue", name) for name in QUEUES), *(("type", name) for name in TYPES)]
 PAUSABLE += [("tenant", name) for name in TENANTS]
@@ -65,7 +65,7 @@ class InterruptedLives(Lives):
         self.claim(data)
         if refuse:
             jobs = [self.making.job(name if kind == "type" else TYPES[0], **({} if kind == "type" else {kind: name}))]
-            jobs += data.draw(st.lists(specs(self.making, self.now, list(self.specs)), max_size=2), label="jobs")
+            jobs += data.draw(st.lists(self.new_specs(list(self.specs)), max_size=2), label="jobs")
             assert self.put(jobs).paused is not None
         if refuse or not lasting:
             self.run(ResumeClaims(kind=kind, name=name, by="grace"))
@@ -81,7 +81,7 @@ class InterruptedLives(Lives):
         self, data: st.DataObject, ahead_s: float, noticed: bool, gone: bool
     ) -> None:
         self.now += timedelta(seconds=ahead_s)
-        jobs = data.draw(st.lists(specs(self.making, self.now, list(self.specs)), max_size=3), label="jobs")
+        jobs = data.draw(st.lists(self.new_specs(list(self.specs)), max_size=3), label="jobs")
         self.put(jobs)
         if not gone:
             self.run(Renew(worker=self.workers[-1], lease_s=15.0))

@@ -30,7 +30,7 @@ from fairlane.core.ops import (
     Why,
 )
 from tests.stateful.interruptions import InterruptedLives
-from tests.stateful.strategies import QUEUES, TENANTS, TYPES, bounds, scopes, specs
+from tests.stateful.strategies import QUEUES, TENANTS, TYPES, bounds, scopes
 
 PERIODS = {"queue": 10.0, "tenant": 61.0, "type": 5.0, "named": 10.0}
 """One for each kind: what a store still knows of a longer period than it had to keep is its own affair."""
@@ -93,7 +93,7 @@ class LimitedLives(InterruptedLives):
     @rule(data=st.data(), full=st.sampled_from(TYPES), kind=one_of("type", "named"), running=one_of(0, 0, 1))
     def claim_past_a_full_type(self, data: st.DataObject, full: str, kind: LimitKind, running: int) -> None:
         """Rows of the full type lie between others in the lines of all tenants."""
-        jobs = data.draw(st.lists(specs(self.making, self.now, []), min_size=4, max_size=8), label="jobs")
+        jobs = data.draw(st.lists(self.new_specs([]), min_size=4, max_size=8), label="jobs")
         self.put([msgspec.structs.replace(job, queue="default", priority=5, priority_scope="queue") for job in jobs])
         types = (full,) if kind == "named" else ()
         self.run(SetLimit(limit=Limit(kind=kind, name=full, running=running, types=types), by="ada"))
@@ -110,7 +110,7 @@ class LimitedLives(InterruptedLives):
     def flood(self, data: st.DataObject, waiting: int, policy: FullPolicy) -> None:
         """Two tenants in one queue, so that they fill up."""
         known = list(self.specs)
-        jobs = data.draw(st.lists(specs(self.making, self.now, known), min_size=3, max_size=6), label="jobs")
+        jobs = data.draw(st.lists(self.new_specs(known), min_size=3, max_size=6), label="jobs")
         crowd = [msgspec.structs.replace(job, tenant=min(job.tenant, "b"), queue="bulk") for job in jobs]
         self.put(crowd, limits=(Limit(kind="tenant", name="*", waiting=waiting, when_full=policy),))
         more = data.draw(one_of(0, 1, 1, 2, 9), label="room for more")

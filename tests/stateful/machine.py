@@ -97,7 +97,7 @@ class Lives(RuleBasedStateMachine):
         self.results_dropped: tuple[datetime | None, int | None] = (None, None)
         for lease_s in LEASES_S[1:]:
             self.hire(lease_s)
-        self.put(data.draw(st.lists(specs(self.making, self.now, []), min_size=3, max_size=8), label="jobs"))
+        self.put(data.draw(st.lists(self.new_specs([]), min_size=3, max_size=8), label="jobs"))
 
     def run(self, op: Op[T]) -> T:
         return self.both.run(msgspec.structs.replace(op, now=self.now))
@@ -107,6 +107,9 @@ class Lives(RuleBasedStateMachine):
         self.now += timedelta(seconds=span)
 
     # Clients.
+
+    def new_specs(self, known: list[JobId]) -> st.SearchStrategy[JobSpec]:
+        return specs(self.making, self.now, known)
 
     def limits(self, data: st.DataObject) -> tuple[Limit, ...]:
         """What the code allows, told with every operation that heeds it."""
@@ -123,7 +126,7 @@ class Lives(RuleBasedStateMachine):
     @rule(data=st.data(), capacity=st.sampled_from((None, None, None, None, 8, 20)))
     def enqueue(self, data: st.DataObject, capacity: int | None) -> None:
         known = list(self.specs)
-        jobs = data.draw(st.lists(specs(self.making, self.now, known), min_size=1, max_size=4), label="jobs")
+        jobs = data.draw(st.lists(self.new_specs(known), min_size=1, max_size=4), label="jobs")
         self.put(jobs, capacity, self.limits(data))
 
     @precondition(lambda self: self.specs)
@@ -133,8 +136,8 @@ class Lives(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def enqueue_under_a_free_key(self, data: st.DataObject) -> None:
-        spec = data.draw(specs(self.making, self.now, []), label="job")
-        spec = msgspec.structs.replace(spec, idempotency_key=None, dedup_key=spec.dedup_key or "k1")
+        spec = data.draw(self.new_specs([]), label="job")
+        spec = msgspec.structs.replace(spec, idempotency_key=None, dedup_key=spec.dedup_key or "k1", key=None)
         key = (spec.tenant, spec.type, spec.dedup_key)
         holders = [job for job in self.jobs if (job.tenant, job.type, job.dedup_key) == key and job.status not in FINAL]
         refused = self.put([spec]).refused

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from fairlane.core.ids import JobId
 from fairlane.core.job import STATUSES, JobSpec
+from fairlane.core.job_keys import JobKey
+from fairlane.core.limits import NO_LIMIT, Rate
 from fairlane.core.ops import JobFilter, Mark, Scope, Take, Want
 from fairlane.testing.conformance.samples import Making
 
@@ -23,7 +25,24 @@ bounds = st.sampled_from((100, 100, 2, 1, 0))
 spans = st.sampled_from(SPANS)
 
 
-def specs(making: Making, now: datetime, known: list[JobId]) -> st.SearchStrategy[JobSpec]:
+job_keys = st.builds(
+    lambda value, running, rate, ordered, on_conflict: JobKey(
+        value=value, running=1 if ordered else running, rate=rate, ordered=ordered, on_conflict=on_conflict
+    ),
+    value=st.sampled_from(("shop:1", "shop:1", "shop:2", "shop", "crm:1")),
+    running=st.sampled_from((1, 1, 2, NO_LIMIT, 0)),
+    rate=st.sampled_from((None, None, None, Rate(1, 10.0), Rate(2, 10.0), Rate(0, 10.0), Rate(NO_LIMIT, 10.0))),
+    ordered=st.sampled_from((False, False, True)),
+    on_conflict=st.sampled_from(("wait",) * 6 + ("discard", "replace", "cancel_running")),
+)
+"""One period for all: what a store still knows of a longer one than it had to keep is its own affair."""
+
+no_keys = st.none()
+
+
+def specs(
+    making: Making, now: datetime, known: list[JobId], keys: st.SearchStrategy[JobKey | None] = no_keys
+) -> st.SearchStrategy[JobSpec]:
     """A new job, or now and then one under an id that is known already."""
     ids = st.builds(making.job_id)
     return st.builds(
@@ -42,6 +61,7 @@ def specs(making: Making, now: datetime, known: list[JobId]) -> st.SearchStrateg
         timeout_s=st.sampled_from((None, 5.0)),
         delay_s=st.sampled_from((None, None, 0.0, 3.0, 10.0)),
         run_at=st.sampled_from((None, None, None, now - timedelta(seconds=5), now, now + timedelta(seconds=7))),
+        key=keys,
     )
 
 

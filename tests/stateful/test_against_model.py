@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from tests.stateful.interruptions import InterruptedLives
+from tests.stateful.job_keys import KeyedLives
 from tests.stateful.limits import LimitedLives
 from tests.stateful.records import SharedRecords
 from tests.stateful.timetables import Timetables
@@ -24,8 +25,17 @@ COLOURS = {
 }
 
 
-MACHINES = {"lives": InterruptedLives, "limits": LimitedLives, "timetables": Timetables, "keepings": SharedRecords}
-every_machine = pytest.mark.parametrize("machine", MACHINES)
+MACHINES = {
+    "lives": InterruptedLives,
+    "limits": LimitedLives,
+    "keys": KeyedLives,
+    "timetables": Timetables,
+    "keepings": SharedRecords,
+}
+KEYED = ("memory", "sqlite-apsw", "sqlite-stdlib")
+"""Stores on which lives with keys are led; PostgreSQL and Redis follow."""
+PAIRS = [(kind, machine) for kind in QUICK for machine in MACHINES if machine != "keys" or kind in KEYED]
+every_pair = pytest.mark.parametrize(("kind", "machine"), PAIRS, ids=["-".join(pair) for pair in PAIRS])
 
 
 def live(ground: Ground, machine: str, kind: str, examples: int, *, same_every_time: bool) -> None:
@@ -49,15 +59,13 @@ def live(ground: Ground, machine: str, kind: str, examples: int, *, same_every_t
 
 
 @pytest.mark.requirement("W5", "W6", "W14", "Q10", "Q17", "I2", "I3", "I5", "L4", "L8", "L12", "L15")
-@every_machine
-@pytest.mark.parametrize("kind", QUICK)
+@every_pair
 def test_a_store_answers_as_the_model_whatever_happens(ground: Ground, machine: str, kind: str) -> None:
-    live(ground, machine, kind, QUICK[kind] // (2 if machine == "limits" else 1), same_every_time=True)
+    live(ground, machine, kind, QUICK[kind] // (2 if machine in ("limits", "keys") else 1), same_every_time=True)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-@every_machine
-@pytest.mark.parametrize("kind", QUICK)
+@every_pair
 def test_a_store_answers_as_the_model_through_many_lives(ground: Ground, machine: str, kind: str) -> None:
     live(ground, machine, kind, QUICK[kind] * LONG_TIMES, same_every_time=False)
