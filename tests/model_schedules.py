@@ -42,10 +42,13 @@ class Schedules:
 
     def listschedules(self, op, now):
         found = [self._shown(name) for name in sorted(self.schedules)]
+        next_s = None
         if op.due:
+            later = [s.next_at for s in found if s.paused_at is None and s.next_at is not None and s.next_at > now]
+            next_s = (min(later) - now).total_seconds() if later else None
             found = [s for s in found if s.paused_at is None and s.next_at is not None and s.next_at <= now]
             found.sort(key=lambda s: (s.next_at, s.spec.name))
-        return ops.Schedules(schedules=tuple(found[: max(op.limit, 0)]))
+        return ops.Schedules(schedules=tuple(found[: max(op.limit, 0)]), next_s=next_s)
 
     def fire(self, op, now):
         row = self.schedules.get(op.name)

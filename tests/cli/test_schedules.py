@@ -50,6 +50,27 @@ def added(run: Run, url: str) -> str:
 
 
 @pytest.mark.requirement("L12")
+def test_an_interval_is_added_with_its_bounds_and_shown_in_words(run: Run, url: str) -> None:
+    bounds = ("--starts-at", "2030-01-01T09:00Z", "--ends-at", "2030-01-01T09:00:30Z", "--jitter", "5s")
+    result = run("schedules", "add", "poll", "mail.digest", "user_id=7", "--every", "10s", *bounds, "--url", url)
+    assert result.exit_code == 0, result.stderr
+    words = "every 10 s, from 2030-01-01 09:00:00 UTC, until 2030-01-01 09:00:30 UTC, up to 5 s later"
+    assert result.stdout == f"poll  {words}  active, next 2030-01-01T09:00:00Z\n"
+    shown = run("schedules", "show", "poll", "--url", url).stdout
+    for second in (0, 10, 20, 30):
+        assert f"2030-01-01T09:00:{second:02}Z" in shown
+    over = run(
+        "schedules", "add", "poll", "mail.digest", "user_id=7", "--every", "10s", "--ends-at", "-1d", "--url", url
+    )
+    assert " ended" in over.stdout
+    assert " ended " in run("schedules", "list", "--url", url).stdout
+    for wrong in (("--every", "10s", "--cron", "@daily"), (), ("--every", "often"), ("--every", "1ms")):
+        assert run("schedules", "add", "poll", "mail.digest", "user_id=7", *wrong, "--url", url).exit_code != 0
+    explained = run("schedules", "explain", "@every 90m", "--next", 2).stdout
+    assert explained.startswith("every 90 min\n")
+
+
+@pytest.mark.requirement("L12")
 def test_a_schedule_is_listed_and_shown_in_words_with_its_next_times(
     run: Run, answer: Callable[..., Any], url: str, added: str
 ) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
-from fairlane import Fairlane, FakeClock, InvalidArguments, InvalidOption, InvalidState, tenant
+from fairlane import Fairlane, FakeClock, InvalidArguments, InvalidOption, InvalidState, PermissionDenied, tenant
 from fairlane.errors import ScheduleNotFound
 from fairlane.testing import run_due
 
@@ -37,6 +38,45 @@ def test_a_task_may_say_when_it_runs(app: Fairlane) -> None:
         "all",
         "skip",
     )
+
+
+@pytest.mark.requirement("L12")
+def test_a_task_may_run_at_an_interval_between_a_start_and_an_end(app: Fairlane) -> None:
+    prague = timezone(timedelta(hours=1))
+    ends = datetime(2027, 1, 1, 1, tzinfo=prague)
+
+    @app.task(name="poll", every=timedelta(seconds=10), jitter=5, starts_at=NEW_YEAR, ends_at=ends, overlap="skip")
+    def poll() -> None: ...
+
+    spec = app.schedules.declared["poll"]
+    assert (spec.cron, spec.timezone, spec.jitter_s, spec.overlap) == ("@every 10s", "UTC", 5.0, "skip")
+    assert (spec.starts_at, spec.ends_at) == (NEW_YEAR, datetime(2027, 1, 1, tzinfo=UTC))
+
+
+@pytest.mark.requirement("L12")
+def test_each_tenant_has_its_schedule_in_its_own_zone(app: Fairlane, digest: Any) -> None:
+    for customer, zone in (("acme", "Asia/Tokyo"), ("globex", "America/New_York")):
+        app.schedules.add(f"digest.{customer}", digest, cron="30 8 * * *", tz=zone, tenant=customer)
+    found = {one.spec.tenant: one for one in app.schedules.list()}
+    assert {name: one.spec.timezone for name, one in found.items()} == {
+        "acme": "Asia/Tokyo",
+        "globex": "America/New_York",
+    }
+    for one in found.values():
+        assert one.next_at is not None
+        assert f"{one.next_at.astimezone(ZoneInfo(one.spec.timezone)):%H:%M}" == "08:30"
+    with tenant("acme"):
+        assert [one.spec.name for one in app.schedules.list()] == ["digest.acme"]
+        with pytest.raises(PermissionDenied):
+            app.schedules.add("digest.other", digest, cron="@daily", tenant="globex")
+
+
+def test_a_schedule_whose_end_has_come_has_ended(app: Fairlane, digest: Any) -> None:
+    schedule = app.schedules.add("digest", digest, every=1, ends_at=NEW_YEAR - timedelta(days=9999))
+    assert (schedule.state, schedule.next_at) == ("ended", None)
+    assert schedule.words.startswith("every 1 s, until ")
+    again = app.schedules.add("digest", digest, every=1)
+    assert (again.state, again.next_at is None) == ("active", False)
 
 
 @pytest.mark.requirement("L12")
@@ -76,6 +116,23 @@ def test_a_schedule_inherits_what_its_task_says(app: Fairlane, digest: Any) -> N
         ({"cron": "@daily", "catch_up_limit": 0}, "catch_up_limit = 0"),
         ({"cron": "@daily", "timezone": "UTC"}, "schedule option = 'timezone'"),
         ({}, "cron of schedule"),
+        ({"cron": "@daily", "every": 10}, "one of the two"),
+        ({"cron": "@every 10s"}, "An interval is given as every="),
+        ({"every": 0.5}, "every = 0.5"),
+        ({"every": 1.5}, "every = 1.5"),
+        ({"every": timedelta(days=32)}, "every = "),
+        ({"every": "10s"}, "every = '10s'"),
+        ({"every": 10, "tz": "Europe/Prague"}, "tz = 'Europe/Prague'"),
+        ({"every": 10, "jitter": 11}, "jitter = 11"),
+        ({"cron": "@daily", "jitter": -1}, "jitter = -1"),
+        ({"cron": "@daily", "jitter": timedelta(days=2)}, "jitter = "),
+        ({"cron": "@daily", "starts_at": datetime(2026, 1, 1)}, "starts_at = "),  # noqa: DTZ001 - what is refused
+        ({"cron": "@daily", "ends_at": "2026-01-01"}, "ends_at = '2026"),
+        ({"cron": "@daily", "starts_at": NEW_YEAR, "ends_at": NEW_YEAR - timedelta(1)}, "leaves a firing"),
+        ({"cron": "5 0 * * *", "starts_at": NEW_YEAR, "ends_at": NEW_YEAR + timedelta(minutes=4)}, "leaves a firing"),
+        ({"cron": "@daily", "ends_at": datetime.max.replace(tzinfo=timezone(-timedelta(hours=9)))}, "ends_at = "),
+        ({"every": 10, "starts_at": datetime(9999, 12, 31, tzinfo=UTC)}, "between 1970 and 9000"),
+        ({"cron": "@daily", "tenant": ""}, "tenant = ''"),
     ],
 )
 def test_a_timetable_that_cannot_be_taken_is_refused_and_nothing_is_declared(
@@ -113,6 +170,12 @@ def test_two_schedules_cannot_share_a_name(app: Fairlane, digest: Any) -> None:
     app.schedules.declare("digest", cron="@daily")(digest)
     with pytest.raises(InvalidOption, match=r"a name of its own: a schedule of task .mail\.digest. has it"):
         app.schedules.declare("digest", cron="@hourly")(digest)
+
+
+def test_a_schedule_has_one_tenant(app: Fairlane, digest: Any) -> None:
+    with pytest.raises(InvalidOption, match=r"tenant of schedule .digest. = 'acme'"):
+        app.schedules.add("digest", digest.using(tenant="globex"), cron="@daily", tenant="acme")
+    assert app.schedules.add("digest", digest.using(tenant=7), cron="@daily", tenant="7").spec.tenant == "7"
 
 
 def test_a_schedule_takes_no_option_that_belongs_to_one_job(app: Fairlane, digest: Any) -> None:

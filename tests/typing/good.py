@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, assert_type
 from uuid import UUID
 
@@ -223,6 +223,8 @@ assert_type(app.jobs.act_on_many("cancel", ["id"], dry_run=True), ManyActs[Job])
 assert_type(app.queues.list(), tuple[QueueState, ...])
 assert_type(app.queues.depth("mail", tenant=1), int)
 assert_type(app.schedules.add("daily", tidy, cron="@daily", by="ada"), Schedule)
+assert_type(app.schedules.add("poll", tidy, every=timedelta(seconds=10), jitter=2.5, tenant=7), Schedule)
+assert_type(app.schedules.add("sale", tidy, every=10, starts_at=datetime.now(UTC)), Schedule)
 assert_type(app.schedules.run("daily"), Handle[Any])
 assert_type(app.limits.clear(queue="mail"), bool)
 assert_type(app.limits.declare("smtp", rate="100/min").pause_for(5), datetime)

@@ -58,6 +58,9 @@ app.task(breaker=5)  # E: a breaker is a name or a Breaker
 app.queues.pause(None)  # E: what is paused has a name
 app.queues.drain("mail", timeout="soon")  # E: ill-typed timeout
 app.schedules.add("daily", add, cron=5)  # E: ill-typed cron line
+app.schedules.add("daily", add, every="10s")  # E: an interval is seconds or a timedelta
+app.task(every="10s")  # E: an interval is seconds or a timedelta
+app.schedules.add("daily", add, every=10, ends_at="tomorrow")  # E: an end is a datetime
 app.limits.set(queue="mail", speed=5)  # E: unknown figure
 app.jobs.act_on_many("explode", [])  # E: not a verb
 app.jobs.claimed("token").fail("no", error_class="fatal")  # E: not an error class

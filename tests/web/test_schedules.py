@@ -27,6 +27,23 @@ def test_a_schedule_is_shown_in_words_with_its_next_times_in_its_zone(house: Das
     assert str(2**60 + 1) not in house.get("/schedules/digest", house.session(("viewer",))).text
 
 
+def test_an_interval_is_added_on_the_page_and_shown_with_its_times(house: DashboardHouse) -> None:
+    cookie = house.session(EVERY_ROLE, OWN)
+    poll = {"name": "poll", "task": "mail.send", "every": "10", "jitter": "2.5", "arguments": '{"user_id": 7}'}
+    for wrong, why in (
+        ({"cron": "@daily"}, "one of the two"),
+        ({"every": "0.5"}, "Every: expected"),
+        ({"jitter": "11"}, "Jitter: expected"),
+    ):
+        refused = house.post("/schedules", cookie, {**poll, **wrong})
+        assert (refused.status_code, why in refused.text) == (422, True), refused.text
+    house.post("/schedules", cookie, poll)
+    assert "every 10 s, up to 2.5 s later" in house.get("/schedules", cookie).text
+    page = house.get("/schedules/poll", cookie).text
+    assert "begin up to 2.5 s later" in page
+    assert len(re.findall(r'<li class="waiting"><span>[^<]* \d\d:\d\d(?::[1-5]0)?</span>', page)) == 5
+
+
 def test_a_run_by_hand_leads_to_its_job_and_stands_among_the_last_runs(house: DashboardHouse) -> None:
     cookie = house.session()
     ran = house.post(f"/schedules/{house.own.schedule}/run", cookie, {"notes": "month end"})

@@ -28,6 +28,7 @@ from fairlane.core.schedules import (
     ScheduleSpec,
     firing_of,
     nominal_text,
+    run_at_of,
 )
 from fairlane.stores.sqlite import MemoryStore
 from fairlane.testing import run_due
@@ -169,6 +170,67 @@ def test_many_workers_fire_each_nominal_time_once(clockwork: Clockwork) -> None:
     assert sorted((j.headers[SCHEDULE_HEADER], j.headers[NOMINAL_HEADER]) for j in jobs) == sorted(
         (f"every-{n}", nominal_text(NOON + m * MINUTE)) for n in range(1, 6) for m in range(1, 21) if m % n == 0
     )
+
+
+@pytest.mark.requirement("L12")
+def test_the_next_look_is_when_the_next_schedule_is_due(clockwork: Clockwork) -> None:
+    def look() -> tuple[int, float | None]:
+        report = asyncio.run(clockwork.duty.run_once(clockwork.clock.now()))
+        return report.done, report.next_s
+
+    assert look() == (0, 10)
+    clockwork.clock.advance(0.75)
+    clockwork.app.schedules.add("rare", clockwork.tick, cron="0 * * * *")
+    assert look() == (0, 10)
+    clockwork.app.schedules.add("s", clockwork.tick, every=4)
+    assert look() == (0, 3.25)
+    clockwork.clock.advance(3.75)  # half a second late
+    assert [look(), look()] == [(1, 3.5), (0, 3.5)]
+    clockwork.clock.advance(3.5)
+    assert look() == (1, 4)
+    clockwork.app.schedules.pause("s")
+    assert look() == (0, 10)
+    assert clockwork.app.schedules.get("s").last_at == NOON + timedelta(seconds=8)
+
+
+def test_a_firing_that_waits_for_a_job_is_tried_again_at_the_next_time(clockwork: Clockwork) -> None:
+    clockwork.app.schedules.add("s", clockwork.tick, every=2, overlap="queue")
+    clockwork.clock.advance(2)
+    clockwork.fire()
+    clockwork.clock.advance(2.5)
+    report = asyncio.run(clockwork.duty.run_once(clockwork.clock.now()))
+    assert (report.done, report.next_s) == (0, 1.5)
+
+
+@pytest.mark.requirement("L12")
+def test_many_workers_fire_each_instant_of_an_interval_once(clockwork: Clockwork) -> None:
+    clockwork.app.schedules.add("s", clockwork.tick, every=10, catch_up="all", ends_at=NOON + 2 * MINUTE)
+
+    async def story() -> None:
+        duties = [DueSchedules(clockwork.app) for _ in range(4)]
+        for span_s in (3, 7, 1, 9, 44, 13, 600):
+            clockwork.clock.advance(span_s)
+            await asyncio.gather(*(duty.run_once(clockwork.clock.now()) for duty in duties))
+
+    asyncio.run(story())
+    jobs = clockwork.app.jobs.list(limit=200).jobs
+    expected = [nominal_text(NOON + timedelta(seconds=10 * number)) for number in range(1, 13)]
+    assert sorted(job.headers[NOMINAL_HEADER] for job in jobs) == expected
+    assert clockwork.app.schedules.get("s").state == "ended"
+
+
+def test_jitter_lets_the_job_of_a_firing_begin_later(clockwork: Clockwork) -> None:
+    clockwork.app.schedules.add("s", clockwork.tick, every=30, jitter=20)
+    clockwork.clock.advance(30)
+    assert clockwork.fire() == 1
+    [job] = clockwork.app.jobs.list().jobs
+    spec = clockwork.app.schedules.get("s").spec
+    assert job.headers[NOMINAL_HEADER] == nominal_text(NOON + timedelta(seconds=30))
+    assert job.run_at == run_at_of(spec, NOON + timedelta(seconds=30))
+    assert NOON + timedelta(seconds=30) < job.run_at < NOON + timedelta(seconds=50)
+    assert len(run_due(clockwork.app)) == 0
+    clockwork.clock.advance(20)
+    assert len(run_due(clockwork.app)) == 1
 
 
 def test_skip_passes_over_a_firing_while_the_last_job_is_unfinished(clockwork: Clockwork) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypedDict, TypeVar, Unpack, cast, get_args, overload
 
@@ -82,10 +82,15 @@ class TaskOptions(TypedDict, total=False):
     """Run it in a process of its own, which can be killed and has a memory cap."""
     cron: str
     """Enqueue it without arguments at these times; see `tz`, `catch_up`, `catch_up_limit` and `overlap`."""
+    every: float | timedelta
+    """Enqueue it without arguments at an interval, as in `every=10`; the options below go with it as with `cron`."""
     tz: str
     catch_up: CatchUp
     catch_up_limit: int
     overlap: Overlap
+    jitter: float | timedelta
+    starts_at: datetime
+    ends_at: datetime
 
 
 class BatchOptions(TaskOptions, total=False):

@@ -1,4 +1,4 @@
-"""Schedules as values: a cron line, the job it enqueues, and the rules for missed and overlapping firings.
+"""Schedules as values: when they fire, the job they enqueue, and the rules for missed and overlapping firings.
 
 `firing_of` says which nominal times of a due schedule fire, with which jobs, and when it is due again.
 
@@ -8,14 +8,18 @@ cronsim reads a cron line and steps through wall-clock time; what a change of th
                   time that they repeat fires the first time.
     intervals     minute or hour begins with `*`, as in `*/15 * * * *`: whenever the clock shows a time that matches.
                   A skipped hour has none, a repeated hour has them twice: the rhythm in elapsed time continues.
+
+`Every` has no clock: its times are the multiples of a span since 1970 in UTC, so that no firing depends on another.
 """
 
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from itertools import islice
 from typing import Literal
 from zoneinfo import ZoneInfo, available_timezones
@@ -48,32 +52,27 @@ MAX_LENGTH = 200
 _FIRST_DAY = datetime(2000, 1, 1)  # noqa: DTZ001 - wall-clock time
 _MINUTE = timedelta(minutes=1)
 _INSTANT = timedelta(microseconds=1)
+MOST_EVERY_S = 31 * 86_400
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_UNITS = (("d", 86_400, "d"), ("h", 3_600, "h"), ("m", 60, "min"), ("s", 1, "s"))
+_EVERY = re.compile(r"@every ([1-9]\d{0,6})([dhms])", re.ASCII)
 
 
-class Cron:
-    """A cron line in a time zone. Refused where it cannot be read, or names a day that never comes."""
+class Timetable(ABC):
+    """Nominal times, one after the other, those from `starts_at` to `ends_at`, both included."""
 
-    def __init__(self, expression: str, timezone: str = "UTC") -> None:
-        self.expression, self.timezone = _checked(expression), timezone
-        self.zone = zone_named(timezone)
-        self._line = ALIASES.get(self.expression.lower(), self.expression)
-        minute, hour, *_ = self._line.split()
-        self.is_interval = minute.startswith("*") or hour.startswith("*")
-        try:
-            next(CronSim(self._line, _FIRST_DAY))
-        except CronSimError as error:
-            raise InvalidOption("cron", expression, f"{EXPECTED}. {error}") from None
-        except StopIteration:
-            raise InvalidOption("cron", expression, "a day that comes at least once in fifty years") from None
+    expression: str
+    timezone: str
+    zone: ZoneInfo
+    starts_at: datetime | None = None
+    ends_at: datetime | None = None
 
     def next_after(self, instant: datetime) -> datetime | None:
         """The first nominal time later than `instant`, in UTC; None: never again."""
-        wall = instant.astimezone(self.zone).replace(tzinfo=None, fold=0)
-        for shown in self._walls(wall):
-            found = [at for at in self._instants(shown) if at > instant]
-            if found:
-                return min(found[0], self._repeated(instant, wall) or found[0])
-        return None
+        if self.starts_at is not None and instant < self.starts_at:
+            instant = self.starts_at - _INSTANT
+        at = self._following(instant)
+        return None if at is None or (self.ends_at is not None and at > self.ends_at) else at
 
     def runs(self, after: datetime) -> Iterator[datetime]:
         """Nominal times later than `after`, one after the other."""
@@ -89,10 +88,73 @@ class Cron:
         return self.next_after(instant - _INSTANT) == instant
 
     def latest(self, count: int, since: datetime, until: datetime) -> tuple[datetime, ...]:
-        """The newest `count` nominal times from `since` to `until`, both included, oldest first.
+        """The newest `count` nominal times from `since` to `until`, both included, oldest first."""
+        return self._newest(count, max(since, self.starts_at or since), min(until, self.ends_at or until))
 
-        Looks back in growing steps: a year of missed minutes costs no more than the few that are asked for.
-        """
+    def explain(self) -> str:
+        """The times in words: `At 09:00 on Monday through Friday (Europe/Prague)`, `every 10 s`."""
+        bounds = (("from", self.starts_at), ("until", self.ends_at))
+        return ", ".join([self._words(), *(f"{word} {at:%Y-%m-%d %H:%M:%S} UTC" for word, at in bounds if at)])
+
+    @abstractmethod
+    def _following(self, instant: datetime) -> datetime | None: ...
+
+    @abstractmethod
+    def _newest(self, count: int, since: datetime, until: datetime) -> tuple[datetime, ...]: ...
+
+    @abstractmethod
+    def _words(self) -> str: ...
+
+
+class Every(Timetable):
+    """An interval of whole seconds, counted from 1970 in UTC: 10 s fires at :00, :10, :20, whoever looks and when."""
+
+    def __init__(self, span_s: float) -> None:
+        if not 1 <= span_s <= MOST_EVERY_S or span_s != int(span_s):
+            raise InvalidOption("every", span_s, f"whole seconds from 1 to {MOST_EVERY_S}: a number, or a timedelta")
+        self.timezone, self.zone = "UTC", ZoneInfo("UTC")
+        self.span = timedelta(seconds=span_s)
+        letter, size, self._unit = next(unit for unit in _UNITS if span_s % unit[1] == 0)
+        self._number = int(span_s) // size
+        self.expression = f"@every {self._number}{letter}"
+
+    def _following(self, instant: datetime) -> datetime:
+        return _EPOCH + ((instant - _EPOCH) // self.span + 1) * self.span
+
+    def _newest(self, count: int, since: datetime, until: datetime) -> tuple[datetime, ...]:
+        first, last = -((_EPOCH - since) // self.span), (until - _EPOCH) // self.span
+        return tuple(_EPOCH + number * self.span for number in range(max(first, last - count + 1), last + 1))
+
+    def _words(self) -> str:
+        return f"every {self._number} {self._unit}"
+
+
+class Cron(Timetable):
+    """A cron line in a time zone. Refused where it cannot be read, or names a day that never comes."""
+
+    def __init__(self, expression: str, timezone: str = "UTC") -> None:
+        self.expression, self.timezone = _checked(expression), timezone
+        self.zone = zone_named(timezone)
+        self._line = ALIASES.get(self.expression.lower(), self.expression)
+        minute, hour, *_ = self._line.split()
+        self.is_interval = minute.startswith("*") or hour.startswith("*")
+        try:
+            next(CronSim(self._line, _FIRST_DAY))
+        except CronSimError as error:
+            raise InvalidOption("cron", expression, f"{EXPECTED}. {error}") from None
+        except StopIteration:
+            raise InvalidOption("cron", expression, "a day that comes at least once in fifty years") from None
+
+    def _following(self, instant: datetime) -> datetime | None:
+        wall = instant.astimezone(self.zone).replace(tzinfo=None, fold=0)
+        for shown in self._walls(wall):
+            found = [at for at in self._instants(shown) if at > instant]
+            if found:
+                return min(found[0], self._repeated(instant, wall) or found[0])
+        return None
+
+    def _newest(self, count: int, since: datetime, until: datetime) -> tuple[datetime, ...]:
+        """Looks back in growing steps: a year of missed minutes costs no more than the few that are asked for."""
         look = timedelta(hours=1)
         while True:
             begin = since if look >= until - since else until - look
@@ -105,8 +167,7 @@ class Cron:
                 return tuple(found)
             look *= 4
 
-    def explain(self) -> str:
-        """The line in words: `At 09:00 on Monday through Friday (Europe/Prague)`."""
+    def _words(self) -> str:
         words = _ORDINAL.sub(lambda found: found[1] + _ENDINGS[found[2]], CronSim(self._line, _FIRST_DAY).explain())
         return f"{words} ({self.timezone})"
 
@@ -165,16 +226,33 @@ def zone_named(name: object) -> ZoneInfo:
         raise InvalidOption("tz", name, f"{expected}.{nearest(name, available_timezones())}") from None
 
 
+def timetable_named(line: str, timezone: str = "UTC") -> Timetable:
+    """A cron line, or an interval as it is stored: `@every 10s`."""
+    found = _EVERY.fullmatch(line)
+    if found is None:
+        return Cron(line, timezone)
+    return Every(int(found[1]) * next(size for letter, size, _ in _UNITS if letter == found[2]))
+
+
+def timetable_of(spec: ScheduleSpec) -> Timetable:
+    """When a schedule fires."""
+    found = timetable_named(spec.cron, spec.timezone)
+    found.starts_at, found.ends_at = spec.starts_at, spec.ends_at
+    return found
+
+
 def _checked(expression: object) -> str:
     if not isinstance(expression, str) or len(expression) > MAX_LENGTH or not expression.isascii():
         raise InvalidOption("cron", expression, EXPECTED)
     line = " ".join(expression.split())
     if line.startswith("@"):
+        if line.lower().startswith("@every"):
+            raise InvalidOption("cron", expression, f"{EXPECTED}. An interval is given as every=, in seconds")
         if line.lower() not in ALIASES:
             raise InvalidOption("cron", expression, f"{EXPECTED}.{nearest(line, ALIASES)}")
         return line.lower()
     if len(line.split()) != 5:
-        seconds = " There is no field for seconds." if len(line.split()) == 6 else ""
+        seconds = " There is no field for seconds: see every=." if len(line.split()) == 6 else ""
         raise InvalidOption("cron", expression, f"{EXPECTED}.{seconds}")
     return line
 
@@ -200,6 +278,7 @@ class ScheduleSpec(Struct, frozen=True, kw_only=True):
     name: str
     type: str
     cron: str
+    """A cron line, or an interval: `@every 10s`."""
     timezone: str = "UTC"
     payload: str = "{}"
     """JSON text, one object."""
@@ -215,6 +294,10 @@ class ScheduleSpec(Struct, frozen=True, kw_only=True):
     catch_up: CatchUp = "latest"
     catch_up_limit: int = 10
     overlap: Overlap = "allow"
+    jitter_s: float | None = None
+    """Its jobs begin later than their nominal times, by up to this."""
+    starts_at: datetime | None = None
+    ends_at: datetime | None = None
 
 
 class Schedule(Struct, frozen=True, kw_only=True):
@@ -231,22 +314,25 @@ class Schedule(Struct, frozen=True, kw_only=True):
     declared_at: datetime
 
     @property
-    def state(self) -> Literal["active", "paused", "over"]:
+    def state(self) -> Literal["active", "paused", "ended"]:
         if self.paused_at is not None:
             return "paused"
-        return "over" if self.next_at is None else "active"
+        return "ended" if self.next_at is None else "active"
 
     @property
-    def cron(self) -> Cron | None:
-        """Its cron line; None if it is invalid, which only direct SQL can cause."""
+    def timetable(self) -> Timetable | None:
+        """Its nominal times; None if they cannot be read, which only direct SQL or a newer Fairlane can cause."""
         try:
-            return Cron(self.spec.cron, self.spec.timezone)
+            return timetable_of(self.spec)
         except InvalidOption:
             return None
 
     @property
     def words(self) -> str:
-        return f"cannot be read: {self.spec.cron}" if self.cron is None else self.cron.explain()
+        timetable, jitter_s = self.timetable, self.spec.jitter_s
+        if timetable is None:
+            return f"cannot be read: {self.spec.cron}"
+        return timetable.explain() + (f", up to {jitter_s:g} s later" if jitter_s else "")
 
 
 SCHEDULE_HEADER = "fairlane-schedule"
@@ -262,7 +348,7 @@ class Firing(Struct, frozen=True):
     next_at: datetime | None
 
 
-def firing_of(schedule: Schedule, cron: Cron, now: datetime) -> Firing:
+def firing_of(schedule: Schedule, timetable: Timetable, now: datetime) -> Firing:
     """How a due schedule moves on at `now`, by its catch-up policy.
 
     A worker whose clock is behind the store's still fires what the store says is due.
@@ -271,8 +357,8 @@ def firing_of(schedule: Schedule, cron: Cron, now: datetime) -> Firing:
     assert expected is not None
     now = max(now, expected)
     limit = spec.catch_up_limit if spec.catch_up == "all" else 1
-    due = cron.latest(max(limit, 2), _since(schedule, cron, expected), now)
-    next_at = cron.next_after(now)
+    due = timetable.latest(max(limit, 2), _since(schedule, timetable, expected), now)
+    next_at = timetable.next_after(now)
     if not due:
         return Firing((), expected, next_at)
     if len(due) == 1:
@@ -290,6 +376,14 @@ def firing_of(schedule: Schedule, cron: Cron, now: datetime) -> Firing:
 def nominal_key(name: str, nominal: datetime) -> str:
     """The idempotency key of a firing: one job for each nominal time, whoever fires it and however often."""
     return f"schedule:{name}:{nominal_text(nominal)}"
+
+
+def run_at_of(spec: ScheduleSpec, nominal: datetime) -> datetime | None:
+    """When the job of a nominal time may begin, with jitter; whoever works it out comes to the same instant."""
+    if not spec.jitter_s:
+        return None
+    drawn = int.from_bytes(sha256(nominal_key(spec.name, nominal).encode()).digest()[:4], "big")
+    return nominal + timedelta(seconds=spec.jitter_s * drawn / 2**32)
 
 
 def nominal_text(nominal: datetime) -> str:
@@ -324,14 +418,15 @@ def job_of(
         created_by=f"schedule:{spec.name}",
         refs=dict(refs or {}),
         headers=headers,
+        run_at=None if nominal is None else run_at_of(spec, nominal),
         max_attempts=spec.max_attempts,
         timeout_s=spec.timeout_s,
     )
 
 
-def _since(schedule: Schedule, cron: Cron, expected: datetime) -> datetime:
+def _since(schedule: Schedule, timetable: Timetable, expected: datetime) -> datetime:
     """Where to begin: at `next_at`, or, if the zone's rules have changed and it is no nominal time any more, behind the
     last one."""
-    if schedule.last_at is None or cron.fires_at(expected):
+    if schedule.last_at is None or timetable.fires_at(expected):
         return expected
     return schedule.last_at + timedelta(microseconds=1)

@@ -200,9 +200,9 @@ class Sandbox:
         """Register the schedules of the application's code, as a worker does when it starts."""
         specs, now = self.app.runtime.schedules.values(), self._clock.now()
         if specs:
-            from fairlane.core.schedules import Cron
+            from fairlane.core.schedules import timetable_of
 
-            planned = (Planned(spec=spec, next_at=Cron(spec.cron, spec.timezone).next_after(now)) for spec in specs)
+            planned = (Planned(spec=spec, next_at=timetable_of(spec).next_after(now)) for spec in specs)
             self._store.run(DeclareSchedules(schedules=tuple(planned)))
 
     def _matching(

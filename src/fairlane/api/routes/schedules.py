@@ -17,6 +17,7 @@ SCHEDULE = Selection(
     "ScheduleSummary",
     Schedule,
     *("spec.name", "spec.type", "spec.cron", "spec.timezone", "spec.tenant", "spec.queue", "spec.priority"),
+    *("spec.jitter_s", "spec.starts_at", "spec.ends_at"),
     *("spec.catch_up", "spec.overlap", "source", "next_at", "last_at", "last_job_id", "paused_at", "declared_at"),
 )
 SCHEDULES = shape("ScheduleList", schedules=many(SCHEDULE.type))

@@ -1,19 +1,20 @@
-"""`fairlane schedules`: cron schedules, described in words and with their next times."""
+"""`fairlane schedules`: cron lines and intervals, described in words and with their next times."""
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from fairlane.cli.options import SuggestingGroup, acts, at_store, lists, prints
+from fairlane.cli.options import SuggestingGroup, acts, at_store, instant_ahead, lists, prints, read_span
 from fairlane.cli.output import Column, Printer, Style, facts_of, indented, instant
 from fairlane.cli.target import At
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from fairlane.core.schedules import Cron, Schedule
+    from fairlane.core.schedules import Schedule, Timetable
 
 
 COLUMNS: tuple[Column, ...] = (
@@ -45,7 +46,7 @@ def list_schedules(at: At, out: Printer) -> None:
     """List schedules by name, each described in words."""
     with at.client() as client:
         found, now = client.schedules.list(), client.runtime.clock.now()
-    empty = "there are no schedules; @app.task(cron=…) or `fairlane schedules add` creates one"
+    empty = "there are no schedules; @app.task(cron=…), every=… or `fairlane schedules add` creates one"
     out.listing("schedules", found, COLUMNS, empty=empty, style=Style(now), drops=("source", "last", "type"))
 
 
@@ -58,8 +59,8 @@ def show(name: str, runs: int, at: At, out: Printer) -> None:
     """Show one schedule and its next times."""
     with at.client() as client:
         schedule, now = client.schedules.get(name), client.runtime.clock.now()
-    spec, cron = schedule.spec, schedule.cron
-    times = () if cron is None or schedule.next_at is None else cron.next_runs(runs, now)
+    spec, timetable = schedule.spec, schedule.timetable
+    times = () if timetable is None or schedule.next_at is None else timetable.next_runs(runs, now)
     if out.as_json:
         out.data({"schedule": schedule, "words": schedule.words, "next_runs": times})
         return
@@ -70,7 +71,7 @@ def show(name: str, runs: int, at: At, out: Printer) -> None:
             ("state", schedule.state),
             *facts_of(schedule, without=("spec", "next_at")),
             ("payload", indented(spec.payload)),
-            ("next", "\n".join(_local(at, cron) for at in times)),
+            ("next", "\n".join(_local(at, timetable) for at in times)),
         ]
     )
 
@@ -81,14 +82,14 @@ def show(name: str, runs: int, at: At, out: Printer) -> None:
 @runs
 @prints
 def explain(cron: str, tz: str, runs: int, out: Printer) -> None:
-    """Describe a cron line in words, with its next times."""
+    """Describe a cron line, or an interval as in "@every 10s", in words, with its next times."""
     from fairlane.core.clock import SystemClock
-    from fairlane.core.schedules import Cron
+    from fairlane.core.schedules import timetable_named
 
-    line = Cron(cron, tz)
+    line = timetable_named(cron, tz)
     times = line.next_runs(runs, SystemClock().now())
     if out.as_json:
-        out.data({"cron": line.expression, "timezone": tz, "words": line.explain(), "next_runs": times})
+        out.data({"cron": line.expression, "timezone": line.timezone, "words": line.explain(), "next_runs": times})
         return
     out.line(line.explain())
     for at in times:
@@ -99,11 +100,15 @@ def explain(cron: str, tz: str, runs: int, out: Printer) -> None:
 @name
 @click.argument("type")
 @click.argument("pairs", nargs=-1, metavar="[NAME=VALUE]...")
-@click.option("--cron", required=True, help='Five fields, as in "0 9 * * MON-FRI", or @hourly, @daily, …')
+@click.option("--cron", help='Five fields, as in "0 9 * * MON-FRI", or @hourly, @daily, …')
+@click.option("--every", type=read_span, metavar="SPAN", help="Instead of --cron, an interval: 10s, 5m, 1h30m.")
 @click.option("--tz", help="Time zone, as in Europe/Prague.  [default: UTC]")
 @click.option("--catch-up", help="Of several firings missed: none, latest or all.  [default: latest]")
 @click.option("--catch-up-limit", type=int, help="With all: at most this many, the newest.  [default: 10]")
 @click.option("--overlap", help="While its last job is unfinished: allow, skip or queue.  [default: allow]")
+@click.option("--jitter", type=read_span, metavar="SPAN", help="Begin its jobs up to this much later: 5s, 2m.")
+@click.option("--starts-at", type=instant_ahead, metavar="WHEN", help='Not before: 2030-01-01T09:00Z, or "in 5m".')
+@click.option("--ends-at", type=instant_ahead, metavar="WHEN", help='Not after: 2030-01-01T09:00Z, or "in 30d".')
 @click.option("--payload", metavar="JSON|-", help="The payload as one JSON object; - reads it from stdin.")
 @click.option("--tenant", envvar="FAIRLANE_TENANT", show_envvar=True, help="The tenant of its jobs.")
 @click.option("--queue", help="Queue, instead of the task's own.")
@@ -133,6 +138,9 @@ def add(
     application = None if raw else at.application()
     given = {option: value for option, value in timetable.items() if value is not None}
     with at.client(creates="for_application") as client:
+        for bound in ("starts_at", "ends_at"):
+            if isinstance(given.get(bound), timedelta):
+                given[bound] += client.runtime.clock.now()
         rules = None if application is None else application.runtime
         arguments = read_payload(type, pairs, payload, (rules or client.runtime).settings.limits)
         using: Any = {"tenant": tenant, "queue": queue, "priority": read_priority(priority)}
@@ -191,10 +199,10 @@ def remove(name: str, at: At, out: Printer, **about: Any) -> None:
         )
 
 
-def _local(at: datetime, cron: Cron | None) -> str:
-    if cron is None or cron.timezone == "UTC":
+def _local(at: datetime, timetable: Timetable | None) -> str:
+    if timetable is None or timetable.timezone == "UTC":
         return instant(at)
-    return f"{instant(at)}  {at.astimezone(cron.zone):%a %Y-%m-%d %H:%M} in {cron.timezone}"
+    return f"{instant(at)}  {at.astimezone(timetable.zone):%a %Y-%m-%d %H:%M} in {timetable.timezone}"
 
 
 def _report(out: Printer, schedule: Schedule, state: str | None = None) -> None:

@@ -1,17 +1,17 @@
-"""`app.schedules`: cron schedules of tasks, declared by code or added at run time."""
+"""`app.schedules`: schedules of tasks, by cron lines or intervals, declared by code or added at run time."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, Required, TypedDict, TypeVar, Unpack, get_args
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, get_args
 
 import msgspec
 from msgspec.structs import replace
 
 from fairlane.client.context import in_scope, tenant_in_force
-from fairlane.client.enqueue.options import Options
+from fairlane.client.enqueue.options import Options, instant, seconds
 from fairlane.client.enqueue.prepare import refs_of, refuse_results
 from fairlane.client.handle import BY_DEFAULT, ActOptions, Handle, audited
 from fairlane.client.rights import Right
@@ -19,7 +19,7 @@ from fairlane.client.steps import Steps, Verbs, ask, both
 from fairlane.client.task import Bound, Task
 from fairlane.core.ids import JobId
 from fairlane.core.job import JobSpec
-from fairlane.core.names import check_key, check_task_name
+from fairlane.core.names import check_key, check_own_tenant, check_task_name
 from fairlane.core.ops import (
     Check,
     DeclareSchedules,
@@ -30,7 +30,17 @@ from fairlane.core.ops import (
     RunSchedule,
     ScheduleAct,
 )
-from fairlane.core.schedules import CatchUp, Overlap, Schedule, ScheduleSpec
+from fairlane.core.schedules import (
+    CatchUp,
+    Cron,
+    Every,
+    Overlap,
+    Schedule,
+    ScheduleSpec,
+    Timetable,
+    job_of,
+    timetable_of,
+)
 from fairlane.errors import InvalidOption, InvalidPayload, InvalidState, PermissionDenied, ScheduleNotFound, nearest
 
 if TYPE_CHECKING:
@@ -40,12 +50,22 @@ AnyTask = TypeVar("AnyTask", bound=Task[..., Any])
 
 MAX_LISTED = 10_000
 MAX_CATCH_UP = 1_000
-TIMETABLE_OPTIONS = ("cron", "tz", "catch_up", "catch_up_limit", "overlap")
+MAX_JITTER_S = 86_400
+FIRST_BOUND, LAST_BOUND = datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
+"""Of what may start or end a schedule."""
+TIMETABLE_OPTIONS = (
+    *("cron", "every", "tz", "catch_up", "catch_up_limit", "overlap"),
+    *("jitter", "starts_at", "ends_at"),
+)
 _TAKEN = ("tenant", "priority", "queue", "max_attempts", "timeout")
 
 
 class ScheduleOptions(TypedDict, total=False):
-    cron: Required[str]
+    """Of `cron` and `every` one is given."""
+
+    cron: str
+    every: float | timedelta
+    """An interval of whole seconds, counted from 1970 in UTC: `every=10` fires at :00, :10, :20."""
     tz: str
     """A zone of the IANA database, such as `Europe/Prague`; UTC by default."""
     catch_up: CatchUp
@@ -54,6 +74,14 @@ class ScheduleOptions(TypedDict, total=False):
     """With `all`: at most this many, the newest."""
     overlap: Overlap
     """While the job of the last firing is unfinished: fire anyway, skip, or wait for it."""
+    jitter: float | timedelta
+    """Its jobs begin up to this much later, each by its own share, so that not all schedules begin at once."""
+    starts_at: datetime
+    """No firing before it."""
+    ends_at: datetime
+    """No firing after it."""
+    tenant: str | int
+    """The tenant of its jobs, as `using(tenant=…)` on the task."""
 
 
 class ScheduleAdmin(Verbs):
@@ -183,16 +211,12 @@ def declare_schedule(runtime: Runtime, name: str, call: Bound[Any], given: Mappi
 
 def schedule_spec(runtime: Runtime, name: object, call: Bound[Any], given: Mapping[str, Any]) -> ScheduleSpec:
     """A call and its timetable as a checked schedule; `using(…)` on the task sets tenant, priority and queue."""
-    from fairlane.core.schedules import Cron
-
     name = schedule_name(name)
+    known = (*TIMETABLE_OPTIONS, "tenant")
     for option in given:
-        if option not in TIMETABLE_OPTIONS:
-            expected = f"one of {', '.join(TIMETABLE_OPTIONS)}.{nearest(option, TIMETABLE_OPTIONS)}"
-            raise InvalidOption("schedule option", option, expected)
-    if given.get("cron") is None:
-        raise InvalidOption(f'cron of schedule "{name}"', None, 'a cron line, as in cron="0 9 * * MON-FRI"')
-    cron = Cron(given["cron"], given.get("tz") or "UTC")
+        if option not in known:
+            raise InvalidOption("schedule option", option, f"one of {', '.join(known)}.{nearest(option, known)}")
+    timetable = _timetable(name, given)
     _refuse_untaken(name, call.options)
     refuse_results(call)
     task, options = call.definition, call.options
@@ -202,11 +226,11 @@ def schedule_spec(runtime: Runtime, name: object, call: Bound[Any], given: Mappi
     return ScheduleSpec(
         name=name,
         type=task.name,
-        cron=cron.expression,
-        timezone=cron.timezone,
+        cron=timetable.expression,
+        timezone=timetable.timezone,
         payload=bytes(call.payload).decode(),
         payload_version=task.version,
-        tenant=options.tenant or tenant_in_force.get() or runtime.settings.default_tenant,
+        tenant=_tenant(name, given, options) or tenant_in_force.get() or runtime.settings.default_tenant,
         queue=queue,
         priority=task.priority if options.priority is None else options.priority,
         priority_label=task.priority_label if options.priority is None else options.priority_label,
@@ -216,13 +240,14 @@ def schedule_spec(runtime: Runtime, name: object, call: Bound[Any], given: Mappi
         catch_up=_one_of("catch_up", given.get("catch_up") or "latest", get_args(CatchUp)),
         catch_up_limit=_limit(10 if given.get("catch_up_limit") is None else given["catch_up_limit"]),
         overlap=_one_of("overlap", given.get("overlap") or "allow", get_args(Overlap)),
+        jitter_s=_jitter_s(given.get("jitter"), timetable),
+        starts_at=timetable.starts_at,
+        ends_at=timetable.ends_at,
     )
 
 
 def scheduled_job(runtime: Runtime, spec: ScheduleSpec, nominal: datetime | None) -> JobSpec:
     """The job of one firing. Its task need not be registered here: a worker that knows it will run it."""
-    from fairlane.core.schedules import job_of
-
     task = runtime.tasks.get(spec.type)
     refs, key = {}, None
     if task is not None and task.definition.refs:
@@ -245,10 +270,8 @@ def schedule_name(name: object) -> str:
 
 def _next_at(spec: ScheduleSpec) -> Steps[datetime | None]:
     """The next time after the store's now."""
-    from fairlane.core.schedules import Cron
-
     now = (yield from ask(Check())).now
-    return Cron(spec.cron, spec.timezone).next_after(now)
+    return timetable_of(spec).next_after(now)
 
 
 def _found(name: str, act: ScheduleAct) -> Schedule:
@@ -263,6 +286,52 @@ def _refuse_untaken(name: str, options: Options) -> None:
         value = getattr(options, option)
         if option not in (*_TAKEN, "priority_label") and value != getattr(plain, option):
             raise InvalidOption(f'{option} of schedule "{name}"', value, f"using() with {', '.join(_TAKEN)} only")
+
+
+def _timetable(name: str, given: Mapping[str, Any]) -> Timetable:
+    cron: Any = given.get("cron")
+    every, timezone = given.get("every"), given.get("tz")
+    if (cron is None) == (every is None):
+        expected = 'a cron line, as in cron="0 9 * * MON-FRI", or an interval, as in every=10: one of the two'
+        raise InvalidOption(f'cron of schedule "{name}"', cron, expected)
+    found: Timetable
+    if every is None:
+        found = Cron(cron, timezone or "UTC")
+    elif timezone not in (None, "UTC"):
+        raise InvalidOption("tz", timezone, "none with every=, which counts from 1970 in UTC; cron= has a time zone")
+    else:
+        found = Every(seconds("every", every))
+    found.starts_at, found.ends_at = _bound("starts_at", given), _bound("ends_at", given)
+    if found.starts_at and found.ends_at and found.next_after(FIRST_BOUND) is None:
+        raise InvalidOption("ends_at", given["ends_at"], "an instant that leaves a firing after starts_at")
+    return found
+
+
+def _bound(option: str, given: Mapping[str, Any]) -> datetime | None:
+    """In UTC: the same words again, in whatever zone, are the same schedule."""
+    value = given.get(option)
+    if value is None:
+        return None
+    at = instant(option, value)
+    if not FIRST_BOUND < at < LAST_BOUND:
+        raise InvalidOption(option, value, f"an instant between {FIRST_BOUND:%Y} and {LAST_BOUND:%Y}")
+    return at.astimezone(UTC)
+
+
+def _jitter_s(value: object, timetable: Timetable) -> float | None:
+    if value is None:
+        return None
+    most_s = timetable.span.total_seconds() if isinstance(timetable, Every) else MAX_JITTER_S
+    return seconds("jitter", value, at_most=min(most_s, MAX_JITTER_S)) or None
+
+
+def _tenant(name: str, given: Mapping[str, Any], options: Options) -> str | None:
+    if given.get("tenant") is None:
+        return options.tenant
+    found = check_own_tenant(given["tenant"])
+    if options.tenant not in (None, found):
+        raise InvalidOption(f'tenant of schedule "{name}"', found, f'"{options.tenant}", as using() on the task says')
+    return found
 
 
 def _one_of(option: str, value: Any, known: tuple[str, ...]) -> Any:

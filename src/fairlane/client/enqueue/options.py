@@ -186,9 +186,9 @@ def job_id(option: str, value: object) -> JobId:
     raise InvalidOption(option, value, "a job's id (a UUID or its text), a handle or a job")
 
 
-def _instant(value: object) -> datetime:
+def instant(option: str, value: object) -> datetime:
     if not isinstance(value, datetime) or value.tzinfo is None or value.utcoffset() is None:
-        raise InvalidOption("run_at", value, "a datetime with a time zone, such as datetime(2030, 1, 1, tzinfo=UTC)")
+        raise InvalidOption(option, value, "a datetime with a time zone, such as datetime(2030, 1, 1, tzinfo=UTC)")
     return value
 
 
@@ -242,7 +242,7 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "tenant": check_own_tenant,
     "priority": int,
     "delay": lambda value: seconds("delay", value),
-    "run_at": _instant,
+    "run_at": lambda value: instant("run_at", value),
     "idempotency_key": lambda value: check_key("idempotency_key", value),
     "dedup_key": lambda value: check_key("dedup_key", value),
     "key": _key,

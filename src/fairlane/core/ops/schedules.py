@@ -55,6 +55,8 @@ class DeclareSchedules(Op[Declared], frozen=True, kw_only=True):
 
 class Schedules(Struct, frozen=True, kw_only=True):
     schedules: tuple[Schedule, ...]
+    next_s: float | None = None
+    """With `due`: seconds until an unpaused schedule that is not due yet will be; None: there is none."""
 
 
 class ListSchedules(Op[Schedules], frozen=True, kw_only=True):

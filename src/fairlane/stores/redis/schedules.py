@@ -74,9 +74,11 @@ def list_schedules(work: Work, op: ListSchedules) -> Steps[Schedules]:
         return Schedules(schedules=tuple(found[:limit]))
     yield from work.read(watch=False)
     due = ("ZRANGEBYSCORE", "schedule:due", "-inf", work.now, "LIMIT", 0, limit)
-    [names] = yield from work.read(due, watch=False)
+    later = ("ZRANGEBYSCORE", "schedule:due", f"({work.now}", "+inf", "WITHSCORES", "LIMIT", 0, 1)
+    [names, following] = yield from work.read(due, later, watch=False)
+    next_s = (float(following[1]) - work.now) / 1e6 if following else None
     documents = yield from work.read(*(("HGET", "schedule", name.decode()) for name in names), watch=False)
-    return Schedules(schedules=tuple(_read_schedule(one) for one in documents if one is not None))
+    return Schedules(schedules=tuple(_read_schedule(one) for one in documents if one is not None), next_s=next_s)
 
 
 @handles

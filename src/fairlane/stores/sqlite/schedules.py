@@ -71,9 +71,11 @@ def list_schedules(tx: Transaction, op: ListSchedules) -> Schedules:
     if op.due:
         select = "select schedule from fairlane_schedule where fires_at <= ? order by fires_at, name limit ?"
         rows = tx.db.execute(select, (tx.now, limit))
+        [(later,)] = tx.db.execute("select min(fires_at) from fairlane_schedule where fires_at > ?", (tx.now,))
     else:
-        rows = tx.db.execute("select schedule from fairlane_schedule order by name limit ?", (limit,))
-    return Schedules(schedules=tuple(_decode(text) for (text,) in rows))
+        rows, later = tx.db.execute("select schedule from fairlane_schedule order by name limit ?", (limit,)), None
+    next_s = None if later is None else (later - tx.now) / 1e6
+    return Schedules(schedules=tuple(_decode(text) for (text,) in rows), next_s=next_s)
 
 
 @change

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fairlane.core.ids import JobId
-from fairlane.core.ops import Declared, Fire, Fired
+from fairlane.core.ops import Declared, Fire, Fired, ListSchedules, PauseSchedule
 from fairlane.core.schedules import Schedule
 from fairlane.testing.conformance.samples import NOON, completed
 from fairlane.testing.conformance.scene import Scene
@@ -33,6 +33,9 @@ def test_declared_schedules_are_listed_by_name_as_they_were_said(scene: Scene) -
         catch_up="all",
         catch_up_limit=3,
         overlap="skip",
+        jitter_s=2.5,
+        starts_at=scene.at(-5),
+        ends_at=scene.at(86400.000001),
     )
     plain = spec("a")
     assert declare(scene, wordy, plain) == Declared(added=("z", "a"))
@@ -61,6 +64,9 @@ def test_the_same_words_again_change_nothing_wherever_the_schedule_stands(scene:
         {"overlap": "skip"},
         {"priority": 0},
         {"priority_label": "x"},
+        {"jitter_s": 5.0},
+        {"starts_at": NOON},
+        {"ends_at": NOON + 30 * HOUR},
     ],
     ids=lambda words: next(iter(words)),
 )
@@ -120,6 +126,22 @@ def test_due_are_those_whose_time_has_come_earliest_first(scene: Scene) -> None:
     assert names(scene, due=True, limit=0) == []
     scene.later(1)
     assert names(scene, due=True) == ["old", "a", "b", "later"]
+
+
+def test_what_is_due_comes_with_the_seconds_until_the_next(scene: Scene) -> None:
+    assert scene.run(ListSchedules(due=True)).next_s is None
+    declare(scene, spec("later"), next_at=scene.at(10.000001))
+    declare(scene, spec("much-later"), next_at=scene.at(3600))
+    declare(scene, spec("paused"), next_at=scene.at(1))
+    declare(scene, spec("never"), next_at=None)
+    declare(scene, spec("due"), spec("due-too"), next_at=scene.now)
+    scene.run(PauseSchedule(name="paused", by="ada"))
+    assert scene.run(ListSchedules(due=True, limit=1)).next_s == 10.000001
+    assert scene.run(ListSchedules()).next_s is None
+    scene.later(11)
+    assert scene.run(ListSchedules(due=True)).next_s == 3589
+    scene.later(3589)
+    assert scene.run(ListSchedules(due=True)).next_s is None
 
 
 def test_a_firing_puts_its_jobs_in_and_moves_the_schedule_on(scene: Scene) -> None:

@@ -46,13 +46,13 @@ async def show_schedules(page: CurrentPage, after: Name | None = None) -> Values
 async def show_schedule(page: CurrentPage, name: Name) -> Values:
     """Show one schedule: what it runs and how, its next times and its last jobs."""
     schedule = await page.app.schedules.aget(name)
-    cron = schedule.cron
-    times = () if cron is None or schedule.state != "active" else cron.next_runs(NEXT_RUNS, page.now)
+    timetable = schedule.timetable
+    times = () if timetable is None or schedule.state != "active" else timetable.next_runs(NEXT_RUNS, page.now)
     jobs = await page.app.jobs.alist(created_by=f"schedule:{name}", tenant=schedule.spec.tenant, limit=LAST_RUNS)
     return {
         "schedule": schedule,
         "spec": schedule.spec,
-        "times": [(at, _local(at, cron.zone)) for at in times] if cron is not None else [],
+        "times": [(at, _local(at, timetable.zone)) for at in times] if timetable is not None else [],
         "runs": [(job, _nominal(job, name)) for job in jobs.jobs],
         "payload": stored_json(schedule.spec.payload),
         "shows_contents": page.may(Right.CONTENTS),
@@ -95,7 +95,9 @@ async def add_schedule(page: CurrentPage, form: Form) -> str:
     rules = page.app.runtime if _tasks(page) else None
     call = page.app.tasks.call(form.required("task"), arguments, rules=rules, **using)
     timetable: Any = {
-        "cron": form.required("cron"),
+        "cron": form.text("cron"),
+        "every": form.number("every"),
+        "jitter": form.number("jitter"),
         "tz": form.text("tz"),
         "catch_up": form.text("catch_up"),
         "overlap": form.text("overlap"),
@@ -119,4 +121,5 @@ def _tasks(page: Page) -> set[str]:
 def _local(at: datetime, zone: ZoneInfo) -> str:
     """The time on a clock of the schedule's zone."""
     local = at.astimezone(zone)
-    return local.strftime("%a %d %b %Y %H:%M") + ("" if local.utcoffset() == timedelta() else f" {local.tzname()}")
+    shown = local.strftime("%a %d %b %Y %H:%M:%S").removesuffix(":00")
+    return shown + ("" if local.utcoffset() == timedelta() else f" {local.tzname()}")

@@ -8,13 +8,14 @@ from fairlane.client.admin.schedules import MAX_LISTED, scheduled_job
 from fairlane.client.app import Fairlane
 from fairlane.client.logs import GuardedLogger
 from fairlane.core.ops import Check, DeclareSchedules, Fire, Fired, ListSchedules, Planned
-from fairlane.core.schedules import Cron, Schedule, firing_of
+from fairlane.core.schedules import Schedule, ScheduleSpec, Timetable, firing_of, timetable_of
 from fairlane.errors import BadInput
 from fairlane.worker.duties.loop import StepReport, until_minute_s
 
 log = GuardedLogger("fairlane.worker")
 
 EVERY_S = 10.0
+"""Seconds between looks when none is due earlier: a schedule that was added meanwhile waits no longer."""
 STEP = 100
 """Schedules fired in one step."""
 
@@ -29,26 +30,31 @@ class DueSchedules:
 
     def __init__(self, app: Fairlane) -> None:
         self._app = app
-        self._crons: dict[tuple[str, str], Cron] = {}
-        self._unreadable: set[tuple[str, str, str]] = set()
+        self._timetables: dict[ScheduleSpec, Timetable | None] = {}
         self.fired = 0
         """Jobs this process has made for schedules."""
 
     async def run_once(self, now: datetime) -> StepReport:
         store = self._app.runtime.access
-        due = (await store.arun(ListSchedules(due=True, limit=STEP))).schedules
-        jobs, moved = 0, False
+        found = await store.arun(ListSchedules(due=True, limit=STEP))
+        due, jobs, moved = found.schedules, 0, False
+        waits_s = [EVERY_S, until_minute_s(now), *(() if found.next_s is None else (found.next_s,))]
         if due:
             at = (await store.arun(Check())).now
             for schedule in due:
-                fired = await self._fire(schedule, at)
-                if fired is not None:
-                    jobs += len(fired.job_ids)
-                    moved = moved or fired.outcome in {"fired", "skipped"}
+                timetable = self._timetable(schedule.spec)
+                if timetable is None:
+                    continue
+                fired = await self._fire(schedule, timetable, at)
+                jobs += len(fired.job_ids)
+                moved = moved or fired.outcome in {"fired", "skipped"}
+                next_at = timetable.next_after(at)
+                if next_at is not None:
+                    waits_s.append((next_at - at).total_seconds())
         self.fired += jobs
         # A full page of due schedules: there may be more.
         more = moved and len(due) == STEP
-        return StepReport(done=jobs, next_s=0 if more else min(EVERY_S, until_minute_s(now)))
+        return StepReport(done=jobs, next_s=0 if more else min(waits_s))
 
     async def set_back(self) -> int:
         """After the store's clock was set back: let those that would wait for the wrong future fire at their next time.
@@ -59,25 +65,17 @@ class DueSchedules:
         schedules = (await store.arun(ListSchedules(limit=MAX_LISTED))).schedules
         now = (await store.arun(Check())).now  # after what was read: who fires meanwhile moves the schedule on
         for schedule in schedules:
-            cron, expected = schedule.cron, schedule.next_at
-            next_at = None if cron is None else cron.next_after(now)
+            timetable, expected = self._timetable(schedule.spec), schedule.next_at
+            next_at = None if timetable is None else timetable.next_after(now)
             if expected is not None and next_at is not None and next_at < expected and schedule.paused_at is None:
                 fire = Fire(name=schedule.spec.name, expected_at=expected, jobs=(), fired_at=None, next_at=next_at)
                 moved += (await store.arun(fire)).outcome == "fired"
         return moved
 
-    async def _fire(self, schedule: Schedule, now: datetime) -> Fired | None:
+    async def _fire(self, schedule: Schedule, timetable: Timetable, now: datetime) -> Fired:
         spec, expected = schedule.spec, schedule.next_at
         assert expected is not None
-        try:
-            cron = self._cron(spec.cron, spec.timezone)
-        except BadInput as error:
-            # Written directly by SQL or by a newer Fairlane: logged once, and left to a worker that can read it.
-            if (spec.name, spec.cron, spec.timezone) not in self._unreadable:
-                self._unreadable.add((spec.name, spec.cron, spec.timezone))
-                log.error("schedule %s cannot be read and does not fire: %s", spec.name, error)  # noqa: TRY400
-            return None
-        firing = firing_of(schedule, cron, now)
+        firing = firing_of(schedule, timetable, now)
         fired = await self._app.runtime.access.arun(
             Fire(
                 name=spec.name,
@@ -93,13 +91,17 @@ class DueSchedules:
             log.info("schedule %s skipped the times it missed until %s", spec.name, firing.fired_at)
         return fired
 
-    def _cron(self, line: str, timezone: str) -> Cron:
-        found = self._crons.get((line, timezone))
-        if found is None:
-            if len(self._crons) > 1000:
-                self._crons.clear()
-            found = self._crons[line, timezone] = Cron(line, timezone)
-        return found
+    def _timetable(self, spec: ScheduleSpec) -> Timetable | None:
+        """None: written directly by SQL or by a newer Fairlane. Logged once, and left to a worker that can read it."""
+        if spec not in self._timetables:
+            if len(self._timetables) > MAX_LISTED:
+                self._timetables.clear()
+            try:
+                self._timetables[spec] = timetable_of(spec)
+            except BadInput as error:
+                log.error("schedule %s cannot be read and does not fire: %s", spec.name, error)  # noqa: TRY400
+                self._timetables[spec] = None
+        return self._timetables[spec]
 
 
 class ScheduleDeclarations:
@@ -115,7 +117,7 @@ class ScheduleDeclarations:
         if not specs and not app.runtime.settings.prune_schedules:
             return StepReport(next_s=None)
         at = (await app.runtime.access.arun(Check())).now
-        planned = tuple(Planned(spec=spec, next_at=Cron(spec.cron, spec.timezone).next_after(at)) for spec in specs)
+        planned = tuple(Planned(spec=spec, next_at=timetable_of(spec).next_after(at)) for spec in specs)
         declared = await app.runtime.access.arun(
             DeclareSchedules(schedules=planned, prune=app.runtime.settings.prune_schedules)
         )
