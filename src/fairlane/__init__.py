@@ -58,7 +58,11 @@ if TYPE_CHECKING:
     from fairlane.client.timeouts import timeout as timeout
     from fairlane.client.workflow_handle import BatchHandle as BatchHandle, WorkflowHandle as WorkflowHandle
     from fairlane.client.workflow_nodes import NodeRef as NodeRef, PartRef as PartRef
-    from fairlane.client.workflows import BatchBuilder as BatchBuilder, WorkflowBuilder as WorkflowBuilder
+    from fairlane.client.workflows import (
+        BatchBuilder as BatchBuilder,
+        GroupBuilder as GroupBuilder,
+        WorkflowBuilder as WorkflowBuilder,
+    )
     from fairlane.core.clock import FakeClock as FakeClock
     from fairlane.core.ids import SYSTEM as SYSTEM
     from fairlane.core.job import Attempt as Attempt, DeadLetter as DeadLetter, Job as Job
@@ -129,7 +133,7 @@ _HOMES = {
     "fairlane.client.timeouts": "timeout",
     "fairlane.client.workflow_handle": "BatchHandle WorkflowHandle",
     "fairlane.client.workflow_nodes": "NodeRef PartRef",
-    "fairlane.client.workflows": "BatchBuilder WorkflowBuilder",
+    "fairlane.client.workflows": "BatchBuilder GroupBuilder WorkflowBuilder",
     "fairlane.core.clock": "FakeClock",
     "fairlane.core.ids": "SYSTEM",
     "fairlane.core.job": "Attempt DeadLetter Job",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -693,3 +694,295 @@ def test_the_result_of_a_node_fails_like_that_of_a_job(shop: Shop) -> None:
     newer = WorkflowHandle(shop.app.runtime, handle.id, readers={"odd": shop.report.definition.signature.read_result})
     with pytest.raises(JobFailed, match='UnreadableResult: result of node "odd": Expected `int`, got `str`'):
         newer.result(odd)
+
+
+class Sums:
+    """Tasks whose results other nodes take."""
+
+    def __init__(self, app: Fairlane) -> None:
+        self.app = app
+
+        @app.task(name="sums.upto")
+        def upto(size: int) -> list[int]:
+            return list(range(size))
+
+        @app.task(name="sums.double", retry=Retry(max_attempts=1))
+        def double(number: int, by: int = 2) -> int:
+            if number < 0:
+                raise NonRetryable("below zero")
+            return number * by
+
+        @app.task(name="sums.total")
+        def total(numbers: list[int | None]) -> int:
+            return sum(number or 0 for number in numbers)
+
+        @app.task(name="sums.divide")
+        def divide(number: int, by: int) -> float:
+            return number / by
+
+        @app.task(name="sums.ping")
+        def ping(text: str = "ping") -> str:
+            return text
+
+        self.upto, self.double, self.total, self.divide, self.ping = upto, double, total, divide, ping
+
+
+@pytest.fixture
+def sums(app: Fairlane) -> Sums:
+    return Sums(app)
+
+
+def test_a_task_in_a_chain_takes_the_result_of_the_one_before(sums: Sums) -> None:
+    chain = sums.app.chain(sums.double.bind(1), sums.double, sums.double.using(priority="high"), sums.divide.bind(1, 2))
+    handle = chain.enqueue()
+    ran = run_due(sums.app)
+    assert [run.lease.priority for run in ran] == [5, 5, 0, 5]
+    assert [handle.result(name, timeout=0) for name in ("double-2", "double-3", "divide")] == [4, 8, 0.5]
+
+
+def test_the_first_of_a_chain_and_of_a_group_takes_the_result_of_the_node_they_are_after(sums: Sums) -> None:
+    flow = sums.app.workflow("diamond")
+    first = flow.add(sums.double.bind(2))
+    left, right = flow.group(sums.double, sums.double.using(queue="other"), after=[first])
+    last = flow.gather([left, right], into=sums.total)
+    [pinged, doubled] = flow.chain(sums.ping.bind(), sums.double.bind(1), after=[left, right])
+    handle = flow.enqueue()
+    run_due(sums.app)
+    assert [handle.result(node, timeout=0) for node in (left, right, last, pinged, doubled)] == [8, 8, 16, "ping", 2]
+
+
+def test_a_task_that_needs_nothing_may_be_the_first_of_a_chain(sums: Sums) -> None:
+    handle = sums.app.chain(sums.ping, sums.ping.bind("pong")).enqueue()
+    run_due(sums.app)
+    assert handle.result("ping-2", timeout=0) == "pong"
+
+
+def test_a_group_is_followed_by_what_takes_the_list_of_its_results(sums: Sums) -> None:
+    group = sums.app.group(*(sums.double.bind(number) for number in (3, 1, 2))).then(sums.total).then(sums.double)
+    handle = group.then(sums.ping.bind("over")).enqueue()
+    run_due(sums.app)
+    assert (handle.result(sums.total, timeout=0), handle.result("double-4", timeout=0)) == (12, 24)
+    assert handle.result(sums.ping, timeout=0) == "over"
+
+
+def test_results_are_gathered_in_order_although_some_failed(sums: Sums) -> None:
+    flow = sums.app.workflow("gather")
+    started = flow.add(sums.ping.bind())
+    calls = [sums.double.bind(number) for number in (-1, 2, 3)]
+    summed = flow.gather(calls, into=sums.total, after=[started], on_failure="continue", name="sum")
+    handle = flow.enqueue()
+    run_due(sums.app)
+    assert (summed.name, handle.result(summed, timeout=0)) == ("sum", 10)
+    assert sums.app.workflows.graph(handle).parents["double"] == ("ping",)
+
+
+def test_what_cannot_take_a_result_is_refused_when_the_workflow_is_built(sums: Sums) -> None:
+    app, double = sums.app, sums.double.bind(1)
+    with pytest.raises(
+        InvalidWorkflow, match=r'"sums.double" has no node before it .* give its call, double.bind\(…\)'
+    ):
+        app.chain(sums.double)
+    with pytest.raises(
+        InvalidOption, match=r"the result of the node before it = .*sums.divide\(.* \(it has 2\), or its call"
+    ):
+        app.chain(double, sums.divide)
+    with pytest.raises(InvalidOption, match=r"\(it has none\), or its call, ping.bind\(…\)"):
+        app.chain(double, sums.ping)
+    flow = app.workflow("two")
+    pair = flow.group(double, double)
+    with pytest.raises(InvalidWorkflow, match="several nodes before it"):
+        flow.chain(sums.double, after=pair)
+    with pytest.raises(InvalidOption, match=r"takes the list of results = .* \(it has none\)"):
+        app.group(double).then(sums.ping)
+    with pytest.raises(InvalidOption, match=r"a call of a task: `task.bind\(…\)`"):
+        app.chain(double, len)  # type: ignore[arg-type]
+    with pytest.raises(InvalidOption, match="after"):
+        app.workflow("odd").chain(sums.ping, after=["ping"])  # type: ignore[list-item]
+
+
+# Maps.
+
+
+def test_a_map_adds_a_node_for_each_item_of_a_result(sums: Sums, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fairlane.client.workflow_maps.CHUNK", 2)
+    double_all = sums.app.map(sums.double, into=sums.total)
+    handle = sums.app.chain(sums.upto.bind(5), double_all).enqueue()
+    run_due(sums.app)
+    assert (handle.result(double_all, timeout=0), handle.result(sums.total, timeout=0)) == (5, 20)
+    nodes = [f"double_map/double-{number}" for number in range(1, 6)]
+    assert [node.name for node in handle.nodes()] == ["upto", "double_map", *nodes, "double_map/total"]
+    assert sums.app.workflows.graph(handle).parents["double_map/total"] == tuple(nodes)
+    assert handle.status().status == "completed"
+
+
+def test_a_map_over_nothing_gathers_an_empty_list(sums: Sums) -> None:
+    handle = sums.app.chain(sums.upto.bind(0), sums.app.map(sums.double, into=sums.total)).enqueue()
+    run_due(sums.app)
+    assert handle.result("double_map/total", timeout=0) == 0
+
+
+def test_a_map_gathers_what_has_not_failed_if_that_is_asked_for(sums: Sums) -> None:
+    double_all = sums.app.map(sums.double.using(queue="other"), into=sums.total, on_failure="continue", name="all")
+    flow = sums.app.workflow("map")
+    flow.add(double_all.bind([-1, 2, 3]))
+    handle = flow.enqueue()
+    run_due(sums.app)
+    assert handle.result("all/total", timeout=0) == 10
+
+
+def test_a_map_that_is_cut_off_adds_nothing_twice(
+    sums: Sums, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairlane.client.workflow_maps.CHUNK", 2)
+    double_all = sums.app.map(sums.double, into=sums.total)
+
+    def cut_off(draft: Any) -> None:
+        if draft.type == "sums.double" and draft.args["number"] == 3 and current_job().attempt == 1:
+            raise RuntimeError("in the second commit")
+
+    sums.app.jobs.on_enqueue(cut_off)
+    handle = sums.app.chain(sums.upto.bind(5), double_all).enqueue()
+    run_due(sums.app)
+    assert len(handle.nodes()) == 4, "those of the first commit"
+    clock.advance(60)
+    run_due(sums.app)
+    assert (handle.result(sums.total, timeout=0), len(handle.nodes())) == (20, 8)
+
+
+def test_a_map_that_is_run_again_keeps_its_nodes_and_refuses_other_items(sums: Sums) -> None:
+    sizes = [2, 2, 0]
+
+    @sums.app.task(name="sums.sizes")
+    def numbers() -> list[int]:
+        return list(range(sizes.pop(0)))
+
+    handle = sums.app.chain(numbers.bind(), sums.app.map(sums.double, into=sums.total)).enqueue()
+    run_due(sums.app)
+    handle.retry(from_="sizes")
+    run_due(sums.app)
+    assert (handle.status().status, len(handle.nodes()), handle.result(sums.total, timeout=0)) == ("completed", 5, 2)
+    handle.retry(from_="sizes")
+    run_due(sums.app)
+    assert handle.status().status == "blocked"
+    [failed] = [node for node in handle.nodes() if node.status == "dead"]
+    assert "its items have changed since it added its nodes: enqueue the workflow anew" in str(failed.last_error)
+
+
+@pytest.mark.parametrize(
+    ("items", "problem"),
+    [
+        ([1, 2, 3, 4], '4 items: map "sums.double_map" takes at most 3, as its limit= says'),
+        ([1, "x"], "number: Expected `int`, got `str`"),
+        (None, "items: Expected `array`, got `null`"),
+    ],
+)
+def test_a_map_adds_nothing_if_an_item_cannot_be_taken(sums: Sums, items: Any, problem: str) -> None:
+    flow = sums.app.workflow("map")
+
+    @sums.app.task(name="sums.given")
+    def given() -> Any:
+        return items
+
+    flow.chain(given, sums.app.map(sums.double, into=sums.total, limit=3))
+    handle = flow.enqueue()
+    run_due(sums.app)
+    assert [node.status for node in handle.nodes()] == ["completed", "dead"]
+    assert problem in str(handle.nodes()[1].last_error)
+
+
+def test_what_no_map_can_be_made_of_is_refused(sums: Sums) -> None:
+    app = sums.app
+    with pytest.raises(InvalidOption, match=r"takes an item = .* \(it has 2\)$"):
+        app.map(sums.divide)
+    with pytest.raises(InvalidOption, match=r"takes the list of results = .* \(it has none\)"):
+        app.map(sums.double, into=sums.ping)
+    with pytest.raises(InvalidOption, match=r"a task, as in app.map\(resize, into=report\)"):
+        app.map(sums.double.bind(1))  # type: ignore[call-overload]
+    with pytest.raises(InvalidOption, match="into"):
+        app.map(sums.double, into=sums.total.bind([]))  # type: ignore[call-overload]
+    with pytest.raises(InvalidOption, match="limit"):
+        app.map(sums.double, limit=0)
+    with pytest.raises(InvalidOption, match="on_failure"):
+        app.map(sums.double, on_failure="ignore")  # type: ignore[call-overload]
+    double_all = app.map(sums.double)
+    with pytest.raises(InvalidOption, match="is registered under it"):
+        app.map(sums.double, into=sums.total)
+    double_all.using(max_attempts=1).enqueue([1])
+    [ran] = run_due(app)
+    assert "no node of a workflow" in str(ran.outcome)
+
+
+# How many nodes run at once.
+
+
+def test_only_so_many_nodes_of_a_workflow_run_at_once_also_of_those_added_while_it_runs(url: str) -> None:
+    app, at_once, seen, pair = Fairlane(url), [0], list[int](), threading.Barrier(2)
+    counting = threading.Lock()
+
+    def changed(by: int) -> None:
+        with counting:
+            at_once[0] += by
+            seen.append(at_once[0])
+
+    @app.task(retry=Retry(max_attempts=1))
+    def page(number: int) -> None:
+        changed(1)
+        pair.wait(timeout=20)  # two at once
+        changed(-1)
+
+    @app.task
+    def end() -> str:
+        return "ended"
+
+    flow = app.workflow("import", running=2)
+    pages = flow.group(*(page.bind(number) for number in range(4)))
+    [more] = flow.group(app.map(page, into=None).bind(list(range(4))), after=pages)
+    flow.add(end.bind(), after=[more])
+    handle = flow.enqueue()
+    with app.running(slots=8):
+        assert handle.wait(timeout=30).status == "completed"
+    assert (len(handle.nodes()), max(seen)) == (10, 2)
+    app.close()
+
+
+def test_nodes_that_wait_for_a_place_say_so_and_keep_their_key_when_they_run_again(sums: Sums) -> None:
+    app = sums.app
+    group = app.group(sums.double.bind(-1), sums.double.using(key=None).bind(2), running=1)
+    handle = group.then(sums.total, on_failure="continue").enqueue()
+    [key] = app.limits.keys()
+    assert (key.key, key.running, key.waiting) == (f"workflow:{handle.id}", 1, 2)
+    run_due(app)
+    handle.retry()
+    for node in handle.nodes():
+        job = app.jobs.get(node.job_id)
+        assert job is not None
+        assert job.key == f"workflow:{handle.id}"
+    [key] = app.limits.keys()
+    assert (key.running, key.waiting) == (1, 1)
+
+
+def test_nodes_with_a_key_of_their_own_are_refused_where_only_so_many_run_at_once(sums: Sums) -> None:
+    app = sums.app
+    flow = app.workflow("import", running=2)
+
+    @app.task(name="sums.keyed", key="customer_id")
+    def keyed(customer_id: int) -> None: ...
+
+    with pytest.raises(
+        InvalidWorkflow, match=r'running = 2, but "sums.keyed" has the key "customer", and a job has one key'
+    ):
+        flow.add(keyed.bind(1))
+    with pytest.raises(InvalidWorkflow, match='has the key "import"'):
+        flow.add(sums.double.using(key="import:1").bind(1))
+    part = app.workflow("part")
+    part.add(keyed.bind(1))
+    with pytest.raises(InvalidWorkflow, match='has the key "customer"'):
+        flow.add(part)
+    flow.add(keyed.using(key=None).bind(1))
+    inner = app.workflow("inner", running=2)
+    inner.add(sums.ping.bind())
+    with pytest.raises(InvalidOption, match="none on a part: give it to the workflow"):
+        app.workflow("outer").add(inner)
+    for running in (0, -1, True, 2.5, "2"):
+        with pytest.raises(InvalidOption, match="a whole number from 1 on: how many of its nodes run at once"):
+            app.workflow("import", running=running)  # type: ignore[arg-type]

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import signal
 from collections import defaultdict
+from functools import partial
 from itertools import pairwise
 
 import psutil
 import pytest
 
 from fairlane import WorkflowHandle
+from tests.faults import maps_process
 from tests.worker.foreman.conftest import every_crew, ground
 from tests.worker.foreman.crew import Crew
 
@@ -89,3 +91,17 @@ def test_every_node_completes_although_a_worker_is_killed_in_a_batch_call(every_
 @pytest.mark.long
 def test_every_node_completes_although_workers_are_killed_again_and_again(every_crew: Crew) -> None:
     run_under_kills(every_crew, 400, 8)
+
+
+def test_a_map_whose_workers_are_killed_adds_nothing_twice(every_crew: Crew) -> None:
+    crew, app = every_crew, "tests.faults.maps_process:app"
+    crew.app.runtime.tasks.update({name: crew._moved(task) for name, task in maps_process.app.tasks.items()})
+    handle = crew.app.chain(crew.app.tasks["maps.upto"].bind(20), crew.app.tasks["maps.double_map"]).enqueue()
+    crew.start("-s", "2", "--lease", "3s", app=app)
+    for event, nodes in (("halfway", 7), ("added", 23)):
+        [cut] = crew.eventually(partial(crew.diary, event), 40)
+        assert len(handle.nodes()) == nodes
+        os.kill(cut.pid, signal.SIGKILL)
+    assert handle.result("double_map/total", timeout=60) == sum(range(0, 40, 2))
+    assert (len(handle.nodes()), handle.wait(timeout=20).status) == (23, "completed")
+    assert len(crew.diary("total")) == 1

@@ -17,6 +17,7 @@ from fairlane import (
     Draft,
     FailedAttempt,
     Fairlane,
+    GroupBuilder,
     Handle,
     Job,
     JobKey,
@@ -27,6 +28,7 @@ from fairlane import (
     Snapshot,
     SyncTask,
     Task,
+    WorkflowBuilder,
     WorkflowHandle,
     asleep,
     astep,
@@ -58,6 +60,11 @@ Fairlane("memory://", queues={"mail": {"slots": "3/process"}}, retry_by_class={"
 @app.task
 def add(a: int, b: int = 2) -> int:
     return a + b
+
+
+@app.task
+def total(numbers: list[Any]) -> int:
+    return len(numbers)
 
 
 @app.task
@@ -242,6 +249,15 @@ assert_type(greeted.result, str)
 flow.add(add.bind(summed.result, b=flow.add(add.bind(2)).result))
 flow.add(tidy.bind(), after=flow.group(greet.bind("Bob"), tally.bind({"a": summed.result})))
 assert_type(flow.add(app.chain(add.bind(1), add.bind(2)), name="part"), PartRef)
+assert_type(flow.chain(add.bind(1), add, greet.using(priority="high"), after=[summed]), list[NodeRef[Any]])
+assert_type(flow.gather([add.bind(1), summed, add], into=total, after=[summed]), NodeRef[int])
+assert_type(flow.gather([summed], into=greet.bind("all"), on_failure="continue").result, str)
+assert_type(app.chain(add.bind(1), add, name="sums"), WorkflowBuilder)
+assert_type(app.group(add.bind(1), add.bind(2), running=2).then(total).then(add.bind(1)), GroupBuilder)
+assert_type(app.workflow("import", running=3), WorkflowBuilder)
+total_all = app.map(greet, into=total, limit=5, on_failure="continue", name="totals")
+assert_type(total_all, SyncTask[[Sequence[Any]], int])
+assert_type(flow.add(total_all.bind(["Ada"])), NodeRef[int])
 handle = flow.enqueue(conn=object())
 assert_type(handle, WorkflowHandle)
 assert_type(handle.result(summed), int)

@@ -78,6 +78,13 @@ summed = flow.add(add.bind(1))
 flow.add(add)  # E: a call is expected, made by bind
 flow.add(add.bind(1), after=["add"])  # E: a node is not named by text here
 flow.add(add.bind(1), on_failure="ignore")  # E: not one of the choices
+flow.chain(add.bind(1), len)  # E: a call or a task is expected
+flow.gather(add.bind(1), into=add)  # E: a list of calls is expected
+flow.gather([add.bind(1)])  # E: it has no task that takes the results
+app.group(add.bind(1)).then("total")  # E: a task is expected, not its name
+app.workflow("import", running="3")  # E: ill-typed figure
+app.map(add.bind(1))  # E: a task is expected, not a call
+app.map(add).bind(7)  # E: it takes a list
 flow.add(add.bind(flow.add(send.bind(1)).result))  # E: its parent returns text
 name: str = flow.enqueue().result(summed)  # E: the node returns an int
 title: str = flow.enqueue().result(add)  # E: the task returns an int

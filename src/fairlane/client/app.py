@@ -40,17 +40,20 @@ from fairlane.client.task import (
     AsyncTask,
     Bound,
     SyncTask,
+    Task,
     TaskDecorator,
     TaskOptions,
     calls_of,
     missing,
 )
-from fairlane.client.workflows import BatchBuilder, WorkflowBuilder
+from fairlane.client.workflow_maps import MOST_ITEMS, map_task
+from fairlane.client.workflows import BatchBuilder, GroupBuilder, WorkflowBuilder
 from fairlane.core.chance import Chance
 from fairlane.core.clock import Clock
 from fairlane.core.job import ErrorClass
 from fairlane.core.ops import GetStats
 from fairlane.core.payload.validator import PayloadValidator
+from fairlane.core.workflows import OnFailure
 from fairlane.errors import InvalidOption, StoreUnavailable
 from fairlane.stores.base import Store
 
@@ -221,22 +224,59 @@ class Fairlane(HookDecorators, Verbs):
         return await self._runtime.enqueuer.amany(calls_of(jobs), conn)
 
     def workflow(
-        self, name: str, *, idempotency_key: str | None = None, created_by: str | None = None
+        self,
+        name: str,
+        *,
+        idempotency_key: str | None = None,
+        created_by: str | None = None,
+        running: int | None = None,
     ) -> WorkflowBuilder:
-        """Begin a workflow: `add` its nodes, then `enqueue` them all in one commit."""
-        return WorkflowBuilder(self._runtime, name, idempotency_key, created_by)
+        """Begin a workflow: `add` its nodes, then `enqueue` them all in one commit.
 
-    def chain(self, *jobs: Bound[Any], name: str = "chain", idempotency_key: str | None = None) -> WorkflowBuilder:
-        """A workflow of calls each of which waits for the one before it."""
+        `running`: how many of its nodes run at once, over all workers.
+        """
+        return WorkflowBuilder(self._runtime, name, idempotency_key, created_by, running)
+
+    def chain(
+        self, *jobs: Bound[Any] | Task[..., Any], name: str = "chain", idempotency_key: str | None = None
+    ) -> WorkflowBuilder:
+        """A workflow of calls each of which waits for the one before it: `app.chain(a.bind(1), b, c)`.
+
+        A task without a call takes the result of the one before as its one parameter that has no default.
+        """
         flow = self.workflow(name, idempotency_key=idempotency_key)
         flow.chain(*jobs)
         return flow
 
-    def group(self, *jobs: Bound[Any], name: str = "group", idempotency_key: str | None = None) -> WorkflowBuilder:
-        """A workflow of calls that may run at the same time."""
-        flow = self.workflow(name, idempotency_key=idempotency_key)
+    def group(
+        self,
+        *jobs: Bound[Any],
+        name: str = "group",
+        idempotency_key: str | None = None,
+        running: int | None = None,
+    ) -> GroupBuilder:
+        """A workflow of calls that may run at the same time, `running` of them; `.then(task)` takes their results."""
+        flow = GroupBuilder(self._runtime, name, idempotency_key, running=running)
         flow.group(*jobs)
         return flow
+
+    def map(
+        self,
+        task: Task[..., Any],
+        /,
+        *,
+        into: Task[..., Any] | None = None,
+        on_failure: OnFailure = "stop",
+        limit: int = MOST_ITEMS,
+        name: str | None = None,
+    ) -> SyncTask[[Sequence[Any]], int]:
+        """Register a task for workflows that takes a list and adds a node of `task` for each item: declare it like one.
+
+        `into` runs behind them and takes the list of their results, in order; `on_failure` is its own. More than
+        `limit` items are refused, and none of them is run. It is named after the task, `<task>_map`, unless `name`
+        says otherwise, and returns how many items there were.
+        """
+        return map_task(self._runtime, task, into, on_failure, limit, name)
 
     def batch(
         self,

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from uuid import UUID
 
 import msgspec
 
@@ -40,6 +41,8 @@ job_in_force: ContextVar[CurrentJob | None] = ContextVar("fairlane_job", default
 
 
 LINE_CHARS = 1_000
+UNKNOWN_WORKER = WorkerId(UUID(int=0))
+"""Stands in a process of its own, which runs a job for a worker, for that worker."""
 
 
 class NoteTaker(Protocol):
@@ -203,7 +206,8 @@ class CurrentJob(LeasedJob):
 
             if WORKFLOW_HEADER not in self.lease.headers or self._runtime is None:
                 raise InvalidState("add a node", f"job {self.id}", "no node of a workflow")
-            worker = None if self.step_store is None else self.step_store.worker
+            store = self.step_store
+            worker = None if store is None or store.worker == UNKNOWN_WORKER else store.worker
             self._workflow = RunningWorkflow(self._runtime, self.lease, worker)
         return self._workflow
 

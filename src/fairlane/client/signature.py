@@ -66,6 +66,11 @@ class Signature(Generic[R]):
     def __str__(self) -> str:
         return str(self._signature)
 
+    @property
+    def needed(self) -> list[str]:
+        """The parameters without a default, in their order."""
+        return [name for name in self.names if name not in self.defaults]
+
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The call's arguments by name, or one error with the task's signature."""
         if not args:

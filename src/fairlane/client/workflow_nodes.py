@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, get_args
 from msgspec.structs import replace
 
 from fairlane.client.enqueue.results import Result, result_names, with_owner
-from fairlane.client.task import Bound
+from fairlane.client.task import Bound, Task
 from fairlane.core.job import JobSpec
+from fairlane.core.job_keys import JobKey, check_job_key
 from fairlane.core.names import check_key
-from fairlane.core.workflows import NODE_HEADER, WORKFLOW_HEADER, GraphNode, OnFailure, WorkflowId
+from fairlane.core.workflows import NODE_HEADER, RUNNING_HEADER, WORKFLOW_HEADER, GraphNode, OnFailure, WorkflowId
 from fairlane.errors import InvalidOption, InvalidWorkflow, nearest
 
 if TYPE_CHECKING:
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from fairlane.client.enqueue.prepare import Preparer
 
 R = TypeVar("R")
+
+KEY_NAME = "workflow"
+"""The name of the key that the nodes of a workflow share, where not all may run at once."""
 
 
 class NodeRef(Generic[R]):
@@ -68,8 +72,8 @@ class PartRef(NodeRef[Any]):
 class Graph:
     """Nodes that have been added, by name."""
 
-    def __init__(self, prefix: str = "", known: Iterable[str] = ()) -> None:
-        self._prefix, self._known = prefix, set(known)
+    def __init__(self, prefix: str = "", known: Iterable[str] = (), key: JobKey | None = None) -> None:
+        self._prefix, self._known, self.key = prefix, set(known), key
         self._counts: dict[str, int] = {}
         self.nodes: dict[str, tuple[GraphNode, Bound[Any]]] = {}
         self.reserved: frozenset[str] = frozenset()
@@ -96,6 +100,7 @@ class Graph:
             raise InvalidOption("on_conflict", key.on_conflict, '"wait" for a node or a job of a batch: others need it')
         waits_for = self._names_of(after)
         waits_for.update(dict.fromkeys(self._name_of(used) for used in result_names(bound.args)))
+        bound = self._keyed(bound)
         name = self._new_name(function_of(bound)) if name is None else check_key("name", name)
         if name in self.nodes or name in self._known:
             raise InvalidWorkflow(f'two nodes are named "{name}": give each a name of its own')
@@ -121,9 +126,8 @@ class Graph:
             if node.everyone:
                 raise InvalidWorkflow(f'"{own}" is a callback of a batch: a batch cannot be a part of a workflow')
             args, name = with_owner(bound.args, self, prefix), prefix + own
-            moved = Bound(
-                bound.definition, bound.options, args, preparer.payload(bound.definition, args, in_workflow=True)
-            )
+            payload = preparer.payload(bound.definition, args, in_workflow=True)
+            moved = self._keyed(Bound(bound.definition, bound.options, args, payload))
             if node.after:
                 copied = GraphNode(name, tuple(prefix + parent for parent in node.after), node.on_failure)
             else:
@@ -137,6 +141,15 @@ class Graph:
             refs[own] = NodeRef(self, name, moved)
         self.nodes |= copies
         return PartRef(self, refs, starts, ends)
+
+    def _keyed(self, bound: Bound[R]) -> Bound[R]:
+        """The call with the key of its workflow, where not all of its nodes may run at once."""
+        if self.key is None:
+            return bound
+        if (own := bound.options.key_terms(bound.definition.key)) is not None:
+            said = f'{self.key.running}, but "{bound.definition.name}" has the key "{own.name}", and a job has one key'
+            raise InvalidWorkflow(f"running = {said}: leave out one of them, using(key=None) that of the task")
+        return Bound(bound.definition, replace(bound.options, key=self.key), bound.args, bound.payload)
 
     def _names_of(self, nodes: Sequence[NodeRef[Any]]) -> dict[str, None]:
         names: dict[str, None] = {}
@@ -162,13 +175,56 @@ class Graph:
                 return name
 
 
-def function_of(bound: Bound[Any]) -> str:
-    return bound.definition.name.rpartition(".")[2]
+def function_of(call: Bound[Any] | Task[..., Any]) -> str:
+    return call.definition.name.rpartition(".")[2]
+
+
+def workflow_key(workflow: WorkflowId, running: object) -> JobKey:
+    """The key of all nodes of a workflow that may not all run at once."""
+    if isinstance(running, bool) or not isinstance(running, int) or running < 1:
+        raise InvalidOption("running", running, "a whole number from 1 on: how many of its nodes run at once")
+    return check_job_key(JobKey(value=f"{KEY_NAME}:{workflow}", running=running))
+
+
+def call_after(job: Bound[R] | Task[..., R], before: Sequence[NodeRef[Any]]) -> Bound[R]:
+    """A call as it is, or a task's with the result of the one node before it."""
+    if not isinstance(job, Task):
+        return job
+    if len(before) == 1 and isinstance(before[0], NodeRef):
+        return call_with(job, before[0].result, "the result of the node before it")
+    if job.definition.signature.needed:
+        where = "several nodes" if before else "no node"
+        raise InvalidWorkflow(
+            f'"{job.name}" has {where} before it whose result it could take: give its call, {_bind(job)}'
+        )
+    return job.bind()
+
+
+def call_with(job: Bound[R] | Task[..., R], value: object, what: str) -> Bound[R]:
+    """A call as it is, or a task's with this as its one argument that has no default."""
+    if not isinstance(job, Task):
+        return job
+    return job.bind(**{parameter_for(job, what, f", or its call, {_bind(job)}"): value})
+
+
+def parameter_for(task: Task[..., Any], what: str, instead: str = "") -> str:
+    """The one parameter of a task that has no default: it takes what is given to the task."""
+    if len(needed := task.definition.signature.needed) != 1:
+        has = f"it has {len(needed)}" if needed else "it has none"
+        expected = f"a task with one parameter that has no default ({has}){instead}"
+        raise InvalidOption(f"what takes {what}", task, expected)
+    return needed[0]
+
+
+def _bind(task: Task[..., Any]) -> str:
+    return f"{task.__name__}.bind({'…' if task.definition.signature.names else ''})"
 
 
 def node_spec(spec: JobSpec, workflow: WorkflowId, name: str, correlation: str) -> JobSpec:
     """The job of a node."""
     headers = {**spec.headers, WORKFLOW_HEADER: str(workflow), NODE_HEADER: name}
+    if spec.key is not None and spec.key.value == f"{KEY_NAME}:{workflow}":
+        headers[RUNNING_HEADER] = str(spec.key.running)
     return replace(spec, headers=headers, correlation_id=spec.correlation_id or correlation)
 
 

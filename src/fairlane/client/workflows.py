@@ -22,7 +22,16 @@ from fairlane.client.enqueue.prepare import inherited_correlation
 from fairlane.client.steps import Steps, Through, Verbs, ask, both
 from fairlane.client.task import Bound, Task
 from fairlane.client.workflow_handle import CALLBACK_NAMES, BatchHandle, WorkflowHandle, add_nodes, why_removed
-from fairlane.client.workflow_nodes import Graph, NodeRef, PartRef, node_spec, with_correlation
+from fairlane.client.workflow_nodes import (
+    Graph,
+    NodeRef,
+    PartRef,
+    call_after,
+    call_with,
+    node_spec,
+    with_correlation,
+    workflow_key,
+)
 from fairlane.core.ids import WorkerId
 from fairlane.core.job import JobSpec, Lease
 from fairlane.core.names import check_key
@@ -32,6 +41,7 @@ from fairlane.core.workflows import (
     NODE_HEADER,
     PARENTS_HEADER,
     RESULT_KEY,
+    RUNNING_HEADER,
     WORKFLOW_HEADER,
     GraphNode,
     OnFailure,
@@ -84,13 +94,20 @@ def _traced(nodes: Sequence[GraphNode], specs: tuple[JobSpec, ...], traces: dict
 class WorkflowBuilder(Verbs):
     """A workflow before it is enqueued: `add` its nodes, then `enqueue` them all."""
 
-    def __init__(self, runtime: Runtime, name: str, idempotency_key: str | None, created_by: str | None) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        name: str,
+        idempotency_key: str | None,
+        created_by: str | None = None,
+        running: int | None = None,
+    ) -> None:
         super().__init__(runtime)
         self.name = check_key("name", name)
         self.idempotency_key = None if idempotency_key is None else check_key("idempotency_key", idempotency_key)
         self._created_by = created_by
-        self._graph = Graph()
         self._id = WorkflowId(runtime.new_job_id())
+        self._graph = Graph(key=None if running is None else workflow_key(self._id, running))
 
     @overload
     def add(
@@ -129,6 +146,8 @@ class WorkflowBuilder(Verbs):
             return self._graph.add(job, after, on_failure, name)
         if job.idempotency_key is not None:
             raise InvalidOption("idempotency_key", job.idempotency_key, "none on a part: give it to the workflow")
+        if job._graph.key is not None:
+            raise InvalidOption("running", job._graph.key.running, "none on a part: give it to the workflow")
         if on_failure not in get_args(OnFailure):
             raise InvalidOption("on_failure", on_failure, f"one of {', '.join(get_args(OnFailure))}")
         if job is self or not job._graph.nodes:
@@ -136,16 +155,39 @@ class WorkflowBuilder(Verbs):
         called = check_key("name", name or job.name)
         return self._graph.add_part(job._graph, called, after, on_failure, self._runtime.preparer)
 
-    def chain(self, *bounds: Bound[Any], after: Sequence[NodeRef[Any]] = ()) -> list[NodeRef[Any]]:
-        """Add calls each of which waits for the one before it."""
+    def chain(self, *jobs: Bound[Any] | Task[..., Any], after: Sequence[NodeRef[Any]] = ()) -> list[NodeRef[Any]]:
+        """Add calls each of which waits for the one before it; a task without a call takes the result of that one.
+
+        It takes it as its one parameter that has no default. The first takes that of `after`, if that is one node.
+        """
         nodes: list[NodeRef[Any]] = []
-        for bound in bounds:
-            nodes.append(self.add(bound, after=nodes[-1:] or after))
+        for job in jobs:
+            before = nodes[-1:] or after
+            nodes.append(self.add(call_after(job, before), after=before))
         return nodes
 
-    def group(self, *bounds: Bound[Any], after: Sequence[NodeRef[Any]] = ()) -> list[NodeRef[Any]]:
-        """Add calls that may run at the same time."""
-        return [self.add(bound, after=after) for bound in bounds]
+    def group(self, *jobs: Bound[Any] | Task[..., Any], after: Sequence[NodeRef[Any]] = ()) -> list[NodeRef[Any]]:
+        """Add calls that may run at the same time; a task without a call takes the result of the node in `after`."""
+        return [self.add(call_after(job, after), after=after) for job in jobs]
+
+    def gather(
+        self,
+        jobs: Iterable[Bound[Any] | Task[..., Any] | NodeRef[Any]],
+        *,
+        into: Bound[R] | Task[..., R],
+        after: Sequence[NodeRef[Any]] = (),
+        on_failure: OnFailure = "stop",
+        name: str | None = None,
+    ) -> NodeRef[R]:
+        """Add calls that may run at the same time, and behind them one that takes the list of their results, in order.
+
+        `jobs` may be nodes that are there already. `into`: a task, which takes the list as its one parameter that has
+        no default, or a call, which only waits. `on_failure` and `name` are its own; with `"continue"` the result of a
+        failed one is None. Returns its node.
+        """
+        nodes = [job if isinstance(job, NodeRef) else self.group(job, after=after)[0] for job in jobs]
+        call = call_with(into, [node.result for node in nodes], "the list of results")
+        return self.add(call, after=nodes or after, on_failure=on_failure, name=name)
 
     def _enqueue(self, *, conn: object | None = None) -> Steps[WorkflowHandle]:
         """Enqueue all nodes in one commit, or with the caller's transaction (`conn=`).
@@ -216,6 +258,25 @@ class WorkflowBuilder(Verbs):
         return f"<{type(self).__name__} {self.name} of {len(self._graph.nodes)} nodes>"
 
 
+class GroupBuilder(WorkflowBuilder):
+    """Calls that may run at the same time, and what is to run with their results."""
+
+    _last: NodeRef[Any] | None = None
+
+    def then(self, job: Bound[Any] | Task[..., Any], *, on_failure: OnFailure = "stop") -> Self:
+        """Add what runs behind the whole group: a task takes the list of results, in order, and a call only waits.
+
+        What a second `then` adds is behind the first, and takes its result. With `on_failure="continue"` it runs
+        however those before it have ended.
+        """
+        if self._last is None:
+            nodes = [NodeRef(self._graph, name, bound) for name, (_, bound) in self._graph.nodes.items()]
+            self._last = self.gather(nodes, into=job, on_failure=on_failure)
+        else:
+            self._last = self.add(call_after(job, [self._last]), after=[self._last], on_failure=on_failure)
+        return self
+
+
 class BatchBuilder(WorkflowBuilder):
     """Jobs that belong together, and what is to run when all of them have ended."""
 
@@ -259,7 +320,10 @@ class RunningWorkflow(Verbs):
         self.node = lease.headers[NODE_HEADER]
         """The name of the running job's own node."""
         self._lease = lease
-        self._graph = Graph(f"{self.node}/", (self.node,))
+        running = lease.headers.get(RUNNING_HEADER)
+        self._graph = Graph(
+            f"{self.node}/", (self.node,), None if running is None else workflow_key(self.id, int(running))
+        )
         self._traces = {self.node: lease.headers[TRACE]} if TRACE in lease.headers else {}
         self._refused: dict[tuple[str, bytes], list[str]] = {}
         """Names given to calls that were refused, by task and payload."""
@@ -282,7 +346,7 @@ class RunningWorkflow(Verbs):
         node = graph.add(bound, after or (NodeRef(graph, self.node, bound),), on_failure, given)
         added, _ = graph.nodes.pop(node.name)
         try:
-            yield from self._put(added, bound)
+            yield from self._put([(added, node.bound)])
         except BaseException:
             graph._known.discard(node.name)
             if name is None:
@@ -290,20 +354,22 @@ class RunningWorkflow(Verbs):
             raise
         return node
 
-    def _put(self, added: GraphNode, bound: Bound[Any]) -> Steps[None]:
-        known, tenant = self._graph._known, self._lease.tenant
-        compiled = compile_graph([added], known)
+    def _put(self, calls: Sequence[tuple[GraphNode, Bound[Any]]], headers: Mapping[str, str] = {}) -> Steps[None]:
+        known, tenant, added = self._graph._known, self._lease.tenant, [node for node, _ in calls]
+        compiled = compile_graph(added, known)
         # Before the store is asked: whoever adds another meanwhile must not give it the same name.
-        known.add(added.name)
-        preparer = self._runtime.preparer
-        spec = preparer.bound_job(bound.definition, bound.options, bound.args, bound.payload, is_node=True)
-        if spec.tenant != tenant:
-            raise InvalidWorkflow(f'it belongs to the tenant "{tenant}", not to "{spec.tenant}"')
-        spec = node_spec(spec, self.id, added.name, str(self.id))
+        known.update(node.name for node in added)
+        preparer, specs = self._runtime.preparer, []
+        for node, bound in calls:
+            spec = preparer.bound_job(bound.definition, bound.options, bound.args, bound.payload, is_node=True)
+            if spec.tenant != tenant:
+                raise InvalidWorkflow(f'it belongs to the tenant "{tenant}", not to "{spec.tenant}"')
+            spec = node_spec(spec, self.id, node.name, str(self.id))
+            specs.append(replace(spec, headers={**spec.headers, **headers}))
         op = AddNodes(
             scope=only(tenant),
             workflow=self.id,
-            jobs=_traced([added], (spec,), self._traces),
+            jobs=_traced(added, tuple(specs), self._traces),
             nodes=compiled.nodes,
             gates=compiled.gates,
             behind=compiled.behind,

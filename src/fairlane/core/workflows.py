@@ -45,6 +45,8 @@ NODE_HEADER = "fairlane-node"
 PARENTS_HEADER = "fairlane-parents"
 """The header of a node's job with the W3C trace contexts of those it waits for, MOST_LINKS of them."""
 MOST_LINKS = 16
+RUNNING_HEADER = "fairlane-running"
+"""The header of a node's job in a workflow whose nodes may not all run at once: how many may."""
 RESULT_KEY = "$fairlane.result"
 """`{"$fairlane.result": "<name of a node>"}` within a payload stands for that node's result."""
 

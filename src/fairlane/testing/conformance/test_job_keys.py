@@ -26,6 +26,7 @@ from fairlane.core.outcome import Suspension
 from fairlane.testing.conformance.limits import clear_limit, pause_limit, set_limit, unhold
 from fairlane.testing.conformance.samples import OUTCOMES, completed, died, retried, snoozed
 from fairlane.testing.conformance.scene import Scene, wanting
+from fairlane.testing.conformance.workflows import Flow
 
 pytestmark = pytest.mark.requirement("D24")
 
@@ -537,3 +538,25 @@ def test_a_job_that_waits_for_a_signal_gives_its_place_to_the_next(scene: Scene)
     [lease] = scene.claim(worker, 9)
     away = snoozed(lease, 60.0, ran_s=0.1, suspension=Suspension(n=1, name="paid", signal=True))
     assert ids(scene.turn(worker, wanting(9), outcomes=(away,)).leases) == [second]
+
+
+@pytest.mark.requirement("L18")
+def test_only_so_many_nodes_of_a_workflow_run_at_once_also_of_those_added_later(scene: Scene) -> None:
+    two = {"key": key("workflow:1", running=2)}
+    flow = Flow(scene, {"a": [], "b": ["a"], "c": ["a"], "d": ["a"], "e": ["b", "c", "d", "x"], "x": []}, job=two).put()
+    assert flow.claim() == ["a", "x"]
+    flow.complete("a", "x")
+    first = flow.claim()
+    assert len(first) == 2
+    flow.add({"f": ["a"]})
+    assert flow.claim() == []
+    flow.complete(first[0])
+    [third] = flow.claim()
+    flow.die(first[1])
+    [fourth] = flow.claim()
+    assert {*first, third, fourth} == {"b", "c", "d", "f"}
+    flow.complete(third, fourth)
+    scene.reprocess(flow.see().dead[0])
+    assert [use.key for use in uses(scene)] == ["workflow:1"]
+    assert flow.run() == [first[1], "e"]
+    assert flow.status == "completed"

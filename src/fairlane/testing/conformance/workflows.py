@@ -69,9 +69,10 @@ class Flow:
     def enqueueing(
         self, *, name: str = "onboard", tenant: str = "acme", key: str | None = None, job: Any = None, **options: Any
     ) -> EnqueueWorkflow:
+        self.of_jobs: dict[str, Any] = job or {}
         compiled = compile_graph(self.graph)
         spec = WorkflowSpec(id=self.id, name=name, tenant=tenant, idempotency_key=key)
-        jobs = tuple(self.job_of(node.name, tenant=tenant, **(job or {})) for node in self.graph)
+        jobs = tuple(self.job_of(node.name, tenant=tenant, **self.of_jobs) for node in self.graph)
         return EnqueueWorkflow(workflow=spec, jobs=jobs, nodes=compiled.nodes, gates=compiled.gates, **options)
 
     def job_of(self, name: str, tenant: str = "acme", **options: Any) -> JobSpec:
@@ -89,7 +90,7 @@ class Flow:
         """`known`: the nodes that who adds them knows of."""
         graph = graph_of(words) if isinstance(words, Mapping) else words
         compiled = compile_graph(graph, [node.name for node in self.nodes()] if known is None else known)
-        jobs = tuple(self.job_of(node.name) for node in graph)
+        jobs = tuple(self.job_of(node.name, **self.of_jobs) for node in graph)
         return self.scene.run(
             AddNodes(
                 scope=ALL_TENANTS,

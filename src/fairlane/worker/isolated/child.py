@@ -13,11 +13,10 @@ import signal
 import sys
 import threading
 from typing import BinaryIO, TypeVar
-from uuid import UUID
 
 from fairlane.client.app import Fairlane
+from fairlane.client.context import UNKNOWN_WORKER
 from fairlane.client.logs import configure_logging, job_on_log_lines
-from fairlane.core.ids import WorkerId
 from fairlane.core.job import Lease
 from fairlane.core.ops import Op
 from fairlane.core.outcome import Outcome
@@ -87,7 +86,7 @@ class PipedSteps(AttemptStore):
     """Asks the worker for what concerns the durable steps of its attempt: the worker has the store."""
 
     def __init__(self, app: Fairlane, sender: FrameSender, replies: BinaryIO) -> None:
-        super().__init__(app, WorkerId(UUID(int=0)))
+        super().__init__(app, UNKNOWN_WORKER)
         self._sender, self._replies, self._asking = sender, replies, threading.Lock()
 
     def run(self, op: Op[T], *, on: object | None = None) -> T:
