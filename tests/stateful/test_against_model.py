@@ -32,9 +32,7 @@ MACHINES = {
     "timetables": Timetables,
     "keepings": SharedRecords,
 }
-KEYED = ("memory", "sqlite-apsw", "sqlite-stdlib")
-"""Stores on which lives with keys are led; PostgreSQL and Redis follow."""
-PAIRS = [(kind, machine) for kind in QUICK for machine in MACHINES if machine != "keys" or kind in KEYED]
+PAIRS = [(kind, machine) for kind in QUICK for machine in MACHINES]
 every_pair = pytest.mark.parametrize(("kind", "machine"), PAIRS, ids=["-".join(pair) for pair in PAIRS])
 
 

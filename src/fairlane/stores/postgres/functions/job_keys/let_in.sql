@@ -67,8 +67,8 @@ begin atomic
   limit _limit;
 end;
 
--- A key to look at again.
-create type later_knock as (tenant text, key text, at timestamptz);
+-- A key to look at again: from an instant on, or where the job that comes first now brings other terms along.
+create type later_knock as (tenant text, key text, at timestamptz, terms text);
 
 -- let_in: let jobs in that are held at keys which somebody has knocked at, after at most `_limit` knocks; returns who.
 -- moves:  let_in held -> ready
@@ -116,7 +116,8 @@ begin
                 then jsonb_build_array(jsonb_build_array('key', k.key, k.tenant, t.period_s)) end as rates,
            case when t.paused_until > _now then t.paused_until
                 when t.rate_count is not null
-                then coalesce(u.first_at, _now) + t.period_s * interval '1 second' end as again_at
+                then coalesce(u.first_at, _now) + t.period_s * interval '1 second' end as again_at,
+           j.key_terms::text as terms
     from unnest(_tenants, _keys, _locked) as k (tenant, key, locked)
     cross join lateral (
       select h.seq from held h where h.tenant = k.tenant and h.key = k.key
@@ -144,11 +145,18 @@ begin
     from gone returning seq
   )
   select (select array_agg(c.seq) from came c),
-         (select array_agg((r.tenant, r.key, r.again_at)::later_knock) from room r where r.again_at is not null)
+         (select array_agg((r.tenant, r.key, r.again_at, r.terms)::later_knock) from room r
+          where r.again_at is not null or (r.n > 0) is not false)
   into _seqs, _again;
   if _again is not null then
-    perform knock_at(a.tenant, a.key, a.at) from unnest(_again) a
-    where exists (select from held h where h.tenant = a.tenant and h.key = a.key);
+    perform knock_at(
+      a.tenant, a.key, case when j.key_terms::text is distinct from a.terms then '-infinity' else a.at end)
+    from unnest(_again) a
+    cross join lateral (
+      select h.seq from held h where h.tenant = a.tenant and h.key = a.key
+      order by h.key_nth, h.band, h.rank, h.due_at, h.seq limit 1) f
+    join job j on j.seq = f.seq
+    where a.at is not null or j.key_terms::text is distinct from a.terms;
   end if;
   return _seqs;
 end

@@ -125,7 +125,8 @@ begin
       select count(*) from worker w
       where w.expires_at > _now and (w.queues = '{}' or _j.queue = any(w.queues))
         and (w.types = '{}' or _j.type = any(w.types))),
-    'suspect', coalesce(_r.suspect, (select s.suspect from scheduled s where s.seq = _j.seq), _l.suspect, false),
+    'suspect', coalesce(_r.suspect, (select s.suspect from scheduled s where s.seq = _j.seq),
+                        (select h.suspect from held h where h.seq = _j.seq), _l.suspect, false),
     'worker_until', (select w.expires_at from worker w where w.id = _l.worker),
     'key', case when _j.key is not null and _place not in ('completed', 'dead', 'cancelled')
                 then key_use(_j.tenant, _j.key) end,
