@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from fairlane.core.ids import JobId, Seq, WorkerId
+from fairlane.core.job_keys import JobKey
 from fairlane.core.limits import Limit
 from fairlane.core.ops import (
     AddEvents,
@@ -51,7 +52,9 @@ def _add(scene: Scene, tenant: str) -> TenantData:
     letter = scene.dead(**own)
     failing, lease = scene.leased(**own)
     scene.settle(failing, retried(lease, 3600))
-    worker, running = scene.leased(**own, payload=f'{{"secret":"{tenant}"}}')
+    key = JobKey(value=f"{tenant}:1")
+    worker, running = scene.leased(**own, key=key, payload=f'{{"secret":"{tenant}"}}')
+    scene.put(**own, key=key)
     caught = CaughtException(
         id=running.id,
         task=running.type,

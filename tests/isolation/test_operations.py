@@ -175,6 +175,14 @@ CLIENT: dict[type[Op[Any]], list[Try]] = {
         lambda app, its: app.jobs.reset(its.running, tenant=FOREIGN),
         lambda app, its: app.jobs.reset(its.running),
     ],
+    ops.FreePlace: [
+        lambda app, its: app.jobs.free_place(its.running, tenant=FOREIGN),
+        lambda app, its: app.jobs.free_place(its.running),
+    ],
+    ops.ListKeys: [
+        lambda app, its: app.limits.keys(tenant=FOREIGN),
+        lambda app, its: app.limits.keys(key=f"{FOREIGN}:1"),
+    ],
     ops.Reprocess: [
         lambda app, its: app.dead_letters.reprocess(its.letter, tenant=FOREIGN),
         lambda app, its: app.dead_letters.reprocess(its.letter),
