@@ -18,8 +18,8 @@ OPERATIONS = {
     for name, value in vars(ops).items()
     if isinstance(value, type) and issubclass(value, ops.Op) and value is not ops.Op
 }
-ABOUT_THE_STORE = {"cli/commands/healthcheck.py", "cli/commands/doctor.py"}
-"""Health checks ask its migrator whether the schema fits."""
+ABOUT_THE_STORE = {"cli/commands/healthcheck.py", "cli/commands/doctor.py", "cli/commands/snapshot.py"}
+"""Health checks ask its migrator whether the schema fits, a snapshot names the store that is away."""
 
 
 def reached(path: Path) -> Iterator[str]:
