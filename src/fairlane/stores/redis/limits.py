@@ -119,15 +119,7 @@ def _for_keys(kept: Sequence[StoredLimit]) -> dict[str, Any]:
         said = {"running": limit.running, "rate": None if limit.rate is None else _rate(limit.rate)}
         said["paused"] = None if paused is None else to_us(paused)
         at[limit.name] = {name: value for name, value in said.items() if value is not None}
-    return {
-        "at": at,
-        "always": any(
-            record.limit.running not in (None, NO_LIMIT) or (rate is not None and rate.count != NO_LIMIT)
-            for record in kept
-            for rate in [record.limit.rate]
-        ),
-        "paused": max(said.get("paused", 0) for said in at.values()),
-    }
+    return at
 
 
 def _rate(rate: Rate) -> tuple[int, int]:

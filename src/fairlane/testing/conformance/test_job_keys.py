@@ -113,6 +113,12 @@ def test_a_key_without_a_limit_holds_nobody_up(scene: Scene) -> None:
     assert ids(got(scene)) == jobs
 
 
+def test_the_next_turn_goes_by_what_the_job_says_that_is_the_first_then(scene: Scene) -> None:
+    [one], [any_number] = put(scene, 1), put(scene, 1, key(running=NO_LIMIT))
+    assert ids(got(scene)) == [one]
+    assert ids(got(scene)) == [any_number]
+
+
 def test_a_key_with_no_places_lets_nobody_in(scene: Scene) -> None:
     put(scene, 2, key(running=0))
     assert got(scene) == []
@@ -288,6 +294,18 @@ def test_a_job_released_before_it_began_gives_its_start_back(scene: Scene) -> No
     jobs = put(scene, 2, key(running=NO_LIMIT, rate=Rate(1, 10.0)))
     worker = scene.hire(6000)
     [lease] = scene.prefetch(worker, 9)
+    scene.settle(worker, OUTCOMES["released"](lease))
+    assert ids(scene.claim(worker, 9)) == jobs[:1]
+    assert scene.claim(worker, 9) == ()
+
+
+def test_a_start_is_given_back_also_where_the_clock_was_set_back_behind_it(scene: Scene) -> None:
+    worker = scene.hire(6000)
+    scene.later(600)
+    jobs = put(scene, 2, key(running=NO_LIMIT, rate=Rate(1, 10.0)))
+    [lease] = scene.prefetch(worker, 9)
+    scene.later(-600)
+    scene.run(BringBack(behind_s=600.0))
     scene.settle(worker, OUTCOMES["released"](lease))
     assert ids(scene.claim(worker, 9)) == jobs[:1]
     assert scene.claim(worker, 9) == ()

@@ -6,13 +6,15 @@ from collections.abc import Callable
 
 import pytest
 
-from fairlane.core.ops import ALL_TENANTS, Lapse, Reset, ResumeClaims
+from fairlane.core.job_keys import JobKey
+from fairlane.core.limits import Limit
+from fairlane.core.ops import ALL_TENANTS, FreePlace, Lapse, Reset, ResumeClaims
 from fairlane.core.ops.pauses import PauseClaims
 from fairlane.core.outcome import Crashed
 from fairlane.stores.sqlite.listener import SqliteListener
 from fairlane.testing.conformance.faces import NEVER_S, WaitingWorker
 from fairlane.testing.conformance.limits import clear_limit, queue, set_limit, task, tenant, unhold
-from fairlane.testing.conformance.samples import completed, released, retried
+from fairlane.testing.conformance.samples import completed, died, released, retried
 from fairlane.testing.conformance.scene import wanting
 
 
@@ -95,3 +97,25 @@ def test_a_job_that_goes_back_wakes_a_waiting_worker(waiting: WaitingWorker, way
     }
     assert waiting.wait_for(ways[way])
     assert len(scene.claim(waiting.worker)) == 1
+
+
+@pytest.mark.requirement("D24")
+@pytest.mark.parametrize("way", ["enqueued", "freed", "retired", "lapsed", "reset", "resolved", "limit"])
+def test_what_frees_a_place_at_a_key_or_comes_to_it_wakes_a_waiting_worker(waiting: WaitingWorker, way: str) -> None:
+    scene, key = waiting.scene, JobKey(value="customer:42", ordered=way == "resolved")
+    first, _ = scene.put(key=key), scene.put(key=key)
+    busy = scene.hire(6000)
+    [lease] = scene.claim(busy, 9)
+    if way == "resolved":
+        scene.settle(busy, died(lease))
+    ways: dict[str, Callable[[], object]] = {
+        "enqueued": lambda: scene.put(key=JobKey(value="customer:43")),
+        "freed": lambda: scene.run(FreePlace(scope=ALL_TENANTS, id=first.id, by="ada")),
+        "retired": lambda: scene.retire(busy),
+        "lapsed": lambda: scene.run(Lapse(worker=busy)),
+        "reset": lambda: scene.run(Reset(scope=ALL_TENANTS, id=first.id, by="ada")),
+        "resolved": lambda: scene.resolve(first.seq),
+        "limit": lambda: set_limit(scene, Limit(kind="key", name="customer", running=2)),
+    }
+    assert waiting.wait_for(ways[way])
+    assert len(scene.claim(waiting.worker, 9)) == 1

@@ -67,7 +67,7 @@ def why(work: Work, op: Why) -> Steps[Waiting | None]:
         waits_for=wait_of(found),
         suspect=found.state.suspect is True,
         worker_until=maybe_from_us(None if expires is None else int(expires)),
-        key=None if key is None or (at_key is None and key.in_use == 0) else key,
+        key=key,
         key_ahead=at_key,
     )
 

@@ -56,8 +56,9 @@ local function rate_used(key, since, now)
 end
 
 -- Take a claim out of the count whose attempt never started.
-local function give_back(job)
+local function give_back(job, now)
   for _, key in ipairs(job.state.rated or {}) do
+    count_from_now(P .. key, now)
     if call('ZCOUNT', P .. key, job.state.leased, job.state.leased) > 0 then rate_use(P .. key, job.state.leased, -1) end
   end
 end
@@ -150,7 +151,7 @@ local function take_back(job, cause, now, crash)
   local outcome = cause == 'start_by_passed' and 'released' or 'lost'
   local ended = ended_by(state, outcome, started, crash and crash.ended or now)
   if failure then because(ended, failure) end
-  if not had_started then give_back(job) end
+  if not had_started then give_back(job, now) end
   drop_lease(job)
   if not place then
     record(job, ended)
@@ -199,7 +200,7 @@ local function settle_one(job, outcome, started, ended_at, now)
     return
   end
   local unrecorded = kind == 'snoozed' and not outcome.recorded
-  if unrecorded or (kind == 'released' and not started) then give_back(job) end
+  if unrecorded or (kind == 'released' and not started) then give_back(job, now) end
   if kind == 'retried' or (kind == 'died' and outcome.charged) then counters.attempts = counters.attempts + 1 end
   if unrecorded or kind == 'released' or kind == 'cancelled' then counters.suspect = state.suspect end
   local failure = outcome.failure

@@ -48,7 +48,7 @@ end
 
 -- The attempt never started: its claim no longer counts against any rate.
 functions.give_back = function(seq)
-  give_back(read_job(seq))
+  give_back(read_job(seq), now)
   return 1
 end
 

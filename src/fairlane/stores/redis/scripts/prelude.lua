@@ -537,7 +537,7 @@ end
 function keys.change(job, was, now)
   local from, to, text, value = was and was.place, now.place, job.text, job.key[1]
   local name, id = joined(job.tenant, value), job.tenant .. '\0' .. value
-  local is_same = from == to or (from == 'ready' and to == 'leased')
+  local is_claim = from == 'ready' and to == 'leased'
   local used, uses = from and USES[from], USES[to]
   if uses and not used then gather_scored(changes.adds, keys.JOBS .. name, text, text) end
   if used and not uses then gather(changes.drops, keys.JOBS .. name, text) end
@@ -548,13 +548,14 @@ function keys.change(job, was, now)
     gather(changes.drops, keys.READY, keys.mark(job, '1'))
     gather(changes.drops, keys.READY, keys.mark(job, '0'))
   end
-  local keeps = is_same or (job.key[3] and (to == 'scheduled' or to == 'failed' or to == 'dead'))
+  local keeps = from == to or is_claim or (job.key[3] and (to == 'scheduled' or to == 'failed' or to == 'dead'))
   if used and not keeps then gather(changes.drops, keys.PLACES .. name, text) end
   if from == 'at_key' or to == 'at_key' then inner(changes, 'held')[keys.LINE .. name] = id end
-  if to == 'ready' or (is_same and from ~= 'at_key' and not was.period) or (not from and to ~= 'at_key') then return end
+  -- A claim, too: ready jobs count against a rate that is in force for others alone.
+  if to == 'ready' or (from == to and from ~= 'at_key') or (not from and to ~= 'at_key') then return end
   local due = inner(changes, 'due')
   due[id] = math.min(due[id] or job.seq, job.seq)
-  if to ~= 'leased' then anew.keys = true end
+  if not is_claim then anew.keys = true end
 end
 
 -- What changes where a job is found, by its states before and after.

@@ -31,14 +31,13 @@ if #ended_nodes > 0 then
   end_nodes(now)
   due = next_due()
 end
-local let, has_more, key_free_at = job_keys.let_in(op.keys and op.keys.at, now)
+local let, has_more, key_free_at = job_keys.let_in(op.keys, now)
 
 local expires = call('ZSCORE', P .. 'workers', worker)
 local registered = expires and tonumber(expires) > now
 local limited = limits and (limits.always or limits.paused > now) or false
 local room = limits and new_room(limits, now)
 local barring = limited and room or nil
-limited = limited or (op.keys and (op.keys.always or op.keys.paused > now)) -- claims know nothing of keys
 local leases, given, marks, stops, cursors, surveys = {}, {}, {}, {}, {}, {}
 
 if registered then
