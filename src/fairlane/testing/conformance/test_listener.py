@@ -100,7 +100,7 @@ def test_a_job_that_goes_back_wakes_a_waiting_worker(waiting: WaitingWorker, way
 
 
 @pytest.mark.requirement("D24")
-@pytest.mark.parametrize("way", ["enqueued", "freed", "retired", "lapsed", "reset", "resolved", "limit"])
+@pytest.mark.parametrize("way", ["enqueued", "freed", "buried", "retired", "lapsed", "reset", "resolved", "limit"])
 def test_what_frees_a_place_at_a_key_or_comes_to_it_wakes_a_waiting_worker(waiting: WaitingWorker, way: str) -> None:
     scene, key = waiting.scene, JobKey(value="customer:42", ordered=way == "resolved")
     first, _ = scene.put(key=key), scene.put(key=key)
@@ -111,6 +111,7 @@ def test_what_frees_a_place_at_a_key_or_comes_to_it_wakes_a_waiting_worker(waiti
     ways: dict[str, Callable[[], object]] = {
         "enqueued": lambda: scene.put(key=JobKey(value="customer:43")),
         "freed": lambda: scene.run(FreePlace(scope=ALL_TENANTS, id=first.id, by="ada")),
+        "buried": lambda: scene.bury(first.id),
         "retired": lambda: scene.retire(busy),
         "lapsed": lambda: scene.run(Lapse(worker=busy)),
         "reset": lambda: scene.run(Reset(scope=ALL_TENANTS, id=first.id, by="ada")),

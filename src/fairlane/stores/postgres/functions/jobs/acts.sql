@@ -35,7 +35,7 @@ begin
       returning 'leased', queue, band, tenant, rank, due_at, type, attempt, attempts, crashes, suspect, deduped,
                 timeout_s, worker, leased_at, deadline_at, started_at, cancel_requested_at, key, key_nth, placed,
                 counted into _w;
-      if _w.counted > 1 then
+      if _w.counted > 1 or _w.placed then
         perform wake_waiting();
         return _w;
       end if;
