@@ -163,7 +163,7 @@ REFUSED = {
     "UPDATE jobs SET status = 'pending' WHERE status = 'failed'": "runs again by itself",
     "UPDATE jobs SET status = 'pending' WHERE status = 'dead'": "dead_letter_jobs set status = 'retried'",
     "UPDATE jobs SET status = 'cancelled' WHERE status = 'completed'": "failed, dead, cancelled",
-    "UPDATE jobs SET priority = 0": "failed, dead, cancelled",
+    "UPDATE jobs SET priority = 0 WHERE status = 'pending'": "failed, dead, cancelled",
     "UPDATE jobs SET status = 'pending', run_at = NOW() + INTERVAL '1 hour' WHERE status = 'processing'": "the status alone",
     "UPDATE jobs SET status = 'pending', started_at = NOW() WHERE status = 'processing'": "the status alone",
     "UPDATE jobs SET status = 'pending', attempts = 3 WHERE status = 'processing'": "the status alone",

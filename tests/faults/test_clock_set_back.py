@@ -40,7 +40,7 @@ class Site:
 
     def workers(self, *flags: str) -> ForemanProcess:
         foreman = self.crew.start(*flags, "--lease", "3s", **self._env)
-        self.crew.eventually(lambda: "is ready" in foreman.log())
+        self.crew.eventually(lambda: "is ready" in foreman.log(), 60)
         return foreman
 
     def fairlane(self, *command: str) -> str:

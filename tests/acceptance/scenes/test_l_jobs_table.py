@@ -115,7 +115,7 @@ def test_a_call_of_another_system_that_hangs_is_left_at_its_limit_and_the_job_tr
     with silent, app.running():
         eventually(lambda: waits.status() == blocks.status() == "dead", 30)
     assert ran == ["elevation"] * 2
-    for handle, least_s, most_s in ((waits, 0.2, 1.0), (blocks, 0.9, 5.0)):
+    for handle, least_s, most_s in ((waits, 0.15, 1.0), (blocks, 0.9, 5.0)):
         attempt = app.jobs.detail(handle.id).attempts[-1]
         assert (attempt.error_type, attempt.error_class) == ("TimeoutError", "transient")
         assert attempt.error_message == "the block took longer than its 0.2 s"

@@ -1,7 +1,7 @@
--- specs: the jobs of a call in their order, with defaults for what is not given. A job with neither an id,
+-- job_specs: the jobs of a call in their order, with defaults for what is not given. A job with neither an id,
 --         as clients give it, nor attempts or a policy says so in place of the policy: the worker gives it the attempts
 --         of its task and queue, which SQL does not know.
-create or replace function specs(jobs json, _now timestamptz) returns table (
+create or replace function job_specs(jobs json, _now timestamptz) returns table (
   ord bigint, id uuid, type text, tenant text, queue text, band smallint, rank smallint, payload json,
   payload_version integer, max_attempts integer, timeout_s double precision, category text, idempotency_key text,
   dedup_key text, deduped boolean, correlation_id text, parent_id uuid, created_by text, refs json, headers json,
@@ -79,7 +79,7 @@ begin
   created := 0;
   for _j in
     select * from (  -- numbered before it is sorted
-      select nextval(pg_get_serial_sequence('job', 'seq')) as seq, j.* from specs(jobs, _now) j
+      select nextval(pg_get_serial_sequence('job', 'seq')) as seq, j.* from job_specs(jobs, _now) j
     ) j
     order by case when _sort
       then (j.tenant, j.idempotency_key, case when j.dedup_key is not null then j.type end, j.dedup_key) end, j.ord

@@ -38,7 +38,7 @@ declare
   _policy   text := _terms->>'on_conflict';
   _running  integer;
   _seqs     bigint[];
-  _w        withdrawn;
+  _w        withdrawn_job;
 begin
   if coalesce(_policy, 'wait') = 'wait' then
     return null;
@@ -63,7 +63,7 @@ begin
             from job j where j.seq = _seqs[1]);
   end if;
   for _i in 1 .. cardinality(_seqs) loop
-    _w := withdraw(_seqs[_i], false);
+    _w := withdraw_job(_seqs[_i], false);
     if _w.place <> 'leased' then
       perform finish(_seqs[_i], _w, 'cancelled', _w.attempt, _w.attempts, null, null, null, null, _now);
     elsif _policy = 'cancel_running' then

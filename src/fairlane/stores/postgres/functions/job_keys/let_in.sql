@@ -122,7 +122,7 @@ begin
     cross join lateral (
       select h.seq from held h where h.tenant = k.tenant and h.key = k.key
       order by h.key_nth, h.band, h.rank, h.due_at, h.seq limit 1) f
-    join job j on j.seq = f.seq
+    cross join lateral (select j.key_terms from job j where j.seq = f.seq limit 1) j  -- by its number, always
     left join lateral key_rule(k.key) l on true
     cross join lateral key_terms_in_force(j.key_terms, l) t
     cross join lateral uses_of('key', k.key, k.tenant, t.rate_count, t.period_s, _now) u
@@ -155,7 +155,7 @@ begin
     cross join lateral (
       select h.seq from held h where h.tenant = a.tenant and h.key = a.key
       order by h.key_nth, h.band, h.rank, h.due_at, h.seq limit 1) f
-    join job j on j.seq = f.seq
+    cross join lateral (select j.key_terms from job j where j.seq = f.seq limit 1) j
     where a.at is not null or j.key_terms::text is distinct from a.terms;
   end if;
   return _seqs;

@@ -1,20 +1,20 @@
 -- Acts on jobs by hand. Each locks the job where it is, moves it, and writes its audit record, in one transaction.
 
-create type withdrawn as (
+create type withdrawn_job as (
   place text, queue text, band smallint, tenant text, rank smallint, due_at timestamptz, type text, attempt integer,
   attempts integer, crashes smallint, suspect boolean, deduped boolean, timeout_s double precision,
   worker uuid, leased_at timestamptz, deadline_at timestamptz, started_at timestamptz, cancel_requested_at timestamptz,
   key text, key_nth bigint, placed boolean, counted smallint
 );
 
--- withdraw: take an unfinished job out of its place, waiting for whoever is moving it; null when it is finished.
+-- withdraw_job: take an unfinished job out of its place, waiting for whoever is moving it; null when it is finished.
 -- uses:   ready_pkey, scheduled_pkey, held_pkey, lease_pkey, done_pkey
-create or replace function withdraw(_seq bigint, _from_lease boolean) returns withdrawn
+create or replace function withdraw_job(_seq bigint, _from_lease boolean) returns withdrawn_job
 language plpgsql
 set search_path from current
 as $$
 declare
-  _w withdrawn;
+  _w withdrawn_job;
 begin
   -- A job on its way from one place to the next is in none that we have looked at yet: look again.
   for _try in 1 .. 100 loop
@@ -57,7 +57,7 @@ $$;
 -- finish: write how a withdrawn job ended, free its dedup key, and make the dead letter of a dead one.
 -- moves:  cancel ready | scheduled | held -> cancelled, fail | bury ready | scheduled | held | leased -> dead
 create or replace function finish(
-  _seq bigint, _w withdrawn, _status text, _attempt integer, _attempts integer, _outcome text, _error_class text,
+  _seq bigint, _w withdrawn_job, _status text, _attempt integer, _attempts integer, _outcome text, _error_class text,
   _error_type text, _message text, _now timestamptz
 ) returns void
 language plpgsql
@@ -119,12 +119,12 @@ declare
   _now     timestamptz := now_of(_op);
   _seq     bigint := (select seq from job where id = _id and (_tenant is null or tenant = _tenant));
   _before  json := (select json_build_object('status', status, 'attempts', attempts) from job_record where seq = _seq);
-  _w       withdrawn;
+  _w       withdrawn_job;
 begin
   if _seq is null then
     return job_act('not_found', null);
   end if;
-  _w := withdraw(_seq, false);
+  _w := withdraw_job(_seq, false);
   if _w.place is null then
     return job_act(case when (select status from done where seq = _seq) = 'cancelled' then null else 'not_allowed' end,
       _seq);
@@ -156,7 +156,7 @@ declare
   _seq            bigint;
   _limit          integer;
   _before         json;
-  _w              withdrawn;
+  _w              withdrawn_job;
   _attempt        integer;
   _attempts       integer;
   _status         text;
@@ -168,7 +168,7 @@ begin
     return job_act('not_found', null);
   end if;
   select json_build_object('status', status, 'attempts', attempts) into _before from job_record where seq = _seq;
-  _w := withdraw(_seq, true);
+  _w := withdraw_job(_seq, true);
   if _w.place is null then
     return job_act('not_allowed', _seq);
   end if;

@@ -29,7 +29,7 @@ declare
   _ready boolean;
 begin
   with input as materialized (
-    select nextval(pg_get_serial_sequence('job', 'seq')) as seq, j.* from specs(_jobs, _now) j
+    select nextval(pg_get_serial_sequence('job', 'seq')) as seq, j.* from job_specs(_jobs, _now) j
   ), shape as (
     select s.ord, s.name, s.gate, s.counts_for
     from rows from (json_to_recordset(_nodes) as (name text, gate integer, counts_for integer[]))
