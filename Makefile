@@ -50,7 +50,7 @@ demo: $(DEMO_READY) ## Watch three tenants, two workers and the dashboard: a flo
 test: $(READY) programs ## Everything CI runs: linters, types, contracts, docs, tests; PYTHON=python3.13 and PG_BIN=/usr/lib/postgresql/15/bin choose
 	@echo "Testing on Python $(VERSION), in $(VENV)$(if $(PG_BIN), and on the PostgreSQL of $(PG_BIN))$(if $(REDIS_SERVER), and on $(REDIS_SERVER))"
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target types lint contracts docs-check footprint collected django-tests
-	@$(BIN)/python -m pytest -n 4 --dist worksteal -m "not long" $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n 3 --dist worksteal -m "not long" $(PYTEST_ARGS)
 
 # Compiles the tests once, beside the type checker, instead of in three processes at the same time.
 collected: $(READY)

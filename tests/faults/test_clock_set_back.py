@@ -20,7 +20,7 @@ __all__ = ["ground"]
 WRONG_CLOCK = Path(__file__).with_name("wrong_clock")
 
 
-@pytest.fixture(params=["sqlite-apsw", "redis", pytest.param("postgres", marks=LONG)])
+@pytest.fixture(params=[pytest.param(kind, marks=LONG) for kind in ("sqlite-apsw", "redis", "postgres")])
 def crew(request: pytest.FixtureRequest, ground: Ground, tmp_path: Path) -> Iterator[Crew]:
     yield from crew_on(request.param, ground, tmp_path)
 
@@ -66,9 +66,9 @@ class Site:
 @pytest.mark.requirement("Q17")
 def test_nothing_waits_for_the_hour_and_nothing_that_runs_is_lost(crew: Crew, tmp_path: Path) -> None:
     site = Site(crew, tmp_path)
-    lost = site.workers("-p", "1", "-s", "1")
+    lost = site.workers("-p", "1", "-s", "1", "-q", "bulk")  # and never the job that is to run on
     site.set_clock(3600)
-    orphan = site.enqueue("work_once", "seconds=60")
+    orphan = site.enqueue("work_once", "seconds=60", "--queue", "bulk")
     crew.eventually(lambda: site.began(orphan) == 1)
     foreman = site.workers("-p", "2", "-s", "4/process")
     running, delayed = site.enqueue("work", "seconds=12"), site.enqueue("work", "--delay", "9s")
